@@ -15,10 +15,10 @@ import (
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon"
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/client"
 )
 
 // A daemon shares its pace through a socket that only its owner can use. It replaces a

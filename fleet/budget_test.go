@@ -17,9 +17,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/headway-go/headway/daemon"
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/quota"

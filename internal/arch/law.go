@@ -304,13 +304,18 @@ var Headway = Law{
 			Why:     "it shows and steers the layers below over HTTP, by the standard library alone; it knows neither the daemon nor its file, nor who stores",
 		},
 		{
+			Covers:  []string{"internal/client"},
+			Imports: []string{"collect", "fleet", "internal/api", "internal/audit", "internal/calls", "internal/events", "internal/samples", "internal/schedule", "quota", "quota/governor"},
+			Why:     "it decodes what the API answers into the same types, and knows neither the daemon nor who asks",
+		},
+		{
 			Covers:  []string{"internal/story"},
 			Imports: []string{"collect", "control", "event", "reason", "internal/figure"},
 			Why:     "it only puts what happened into words, the same for the terminal and the browser",
 		},
 		{
 			Covers:  []string{"internal/console"},
-			Imports: []string{"daemon/client", "collect", "event", "quota", "reason", "internal/figure", "internal/profile", "internal/story"},
+			Imports: []string{"internal/client", "collect", "event", "quota", "reason", "internal/figure", "internal/profile", "internal/story"},
 			Why:     "it shows what the API answers, as a client of it: with another source it would compute figures in a second way",
 		},
 		{

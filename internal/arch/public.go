@@ -9,7 +9,7 @@ import (
 )
 
 // MaxPublic is how many packages other modules may import.
-const MaxPublic = 33
+const MaxPublic = 32
 
 // stabilities are what a package comment may promise; CONTRIBUTING.md explains them.
 var stabilities = []string{"stable", "settling", "experimental"}

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/internal/audit"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/reason"
 )

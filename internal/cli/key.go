@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/keys"
 )

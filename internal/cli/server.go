@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/quota"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/story"

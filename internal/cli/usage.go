@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/internal/calls"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/story"
 )

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/story"
 )

@@ -28,7 +28,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/internal/client"
 )
 
 // Path is where the console is served.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/internal/client"
 )
 
 const (

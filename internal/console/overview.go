@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 )

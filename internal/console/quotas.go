@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/quota"
 )
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/headway-go/headway/daemon/client"
+	"github.com/headway-go/headway/internal/client"
 )
 
 const (

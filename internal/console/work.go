@@ -16,8 +16,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/profile"
 	"github.com/headway-go/headway/internal/story"

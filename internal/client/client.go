@@ -1,16 +1,10 @@
-// Package client is the Go side of the daemon's HTTP interface: it asks
-// a running daemon what "headway status", "rate", "runs", "gaps" and "top" show
-// without one, and changes limits.
+// Package client calls the API of a running daemon. The command line uses it for status,
+// rates, runs, gaps, usage, keys, quotas and "headway top"; the console uses it for its pages.
 //
-// To have calls approved from a program in this process, use package
-// quota/governor; from other languages, the interface itself.
-//
-// A [Client] is safe for concurrent use. Every call ends with its context, and
-// by itself after [Options].Timeout, but for a stream of events, which ends when
-// nothing was heard for longer than the daemon's heartbeat. Answers are bounded;
-// a redirect is not followed, so that the key goes nowhere else.
-//
-// Stability: settling.
+// A [Client] is safe for concurrent use. A call ends with its context or after
+// [Options].Timeout. A stream of events has no timeout; it ends when nothing arrives for
+// three heartbeats of the daemon. The size of answers is bounded, and redirects are not
+// followed, so that the key is sent to no other server.
 package client
 
 import (

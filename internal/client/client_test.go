@@ -17,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/daemon/client"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
