@@ -307,7 +307,7 @@ func TestAWaitForATurnLeavesNoDoubt(t *testing.T) {
 				if !interrupted {
 					want, took = reason.Deadline, time.Minute
 				}
-				if err != nil || sum.State != bulk.Deferred || sum.Reason != want || sum.Owed != 50 || sum.Uncertain != 0 {
+				if err != nil || sum.State != bulk.Deferred || sum.Reason != want || sum.Owed != 50 || sum.Uncertain != 0 || (sum.Cause == "") != interrupted {
 					t.Errorf("%+v, %v", sum, err)
 				}
 				if now := time.Since(began); now < took || now > took+2*time.Second {
@@ -316,6 +316,40 @@ func TestAWaitForATurnLeavesNoDoubt(t *testing.T) {
 				sum, err = run(t, t.Context(), &counter{rows: 50}, s, bulk.Options{Dir: dir})
 				if err != nil || sum.State != bulk.Drained || sum.Acknowledged != 50 {
 					t.Errorf("without a fleet: %+v, %v", sum, err)
+				}
+			})
+		})
+	}
+}
+
+// A load that has stopped sends no batch that still waits for its permit, and does not wait
+// for that permit.
+func TestAStoppedLoadDoesNotWaitForPermits(t *testing.T) {
+	for name, aborted := range map[string]bool{"aborted": true, "the provider refuses the load": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				paced := func(string) (*headway.Governor, error) {
+					return headway.New(headway.Config{Name: "crm", Passive: true, Ceiling: time.Hour, NoBreaker: true, JitterMax: -1, MaxWait: 24 * time.Hour})
+				}
+				s, abort := &server{maxRows: 10, took: time.Minute}, make(chan struct{})
+				want, took := reason.Interrupted, 10*time.Second
+				if aborted {
+					time.AfterFunc(took, func() { close(abort) })
+				} else {
+					want, took = reason.ClientError, s.took
+					s.answer = func(int64, int, bulk.Batch) *bulk.Outcome {
+						return &bulk.Outcome{Outcome: dispatch.Outcome{Class: reason.Rejected, Reason: want, Fatal: true}}
+					}
+				}
+				began := time.Now()
+				sum, err := run(t, t.Context(), &counter{rows: 200}, s, bulk.Options{
+					Dir: t.TempDir(), Params: bulk.Params{StallTimeout: 24 * time.Hour}, Pacing: paced, Abort: abort,
+				})
+				if err != nil || sum.State != bulk.Deferred || sum.Reason != want || s.batches != 1 {
+					t.Errorf("%d batches were sent: %+v, %v", s.batches, sum, err)
+				}
+				if now := time.Since(began); now != took {
+					t.Errorf("it ended after %v, want %v", now, took)
 				}
 			})
 		})

@@ -34,43 +34,59 @@ func (all gates) close() {
 	}
 }
 
-// leave is a batch's permit, or why there is none.
-type leave struct {
+// grant is the permit of a batch that waited for one. If err is set, the batch got no permit.
+type grant struct {
 	batch  dispatch.Batch
 	permit headway.Permit
 	err    error
 }
 
-// ask waits for a batch's permit, for as long as a load may stand still.
-func (s *session) ask(ctx context.Context, b dispatch.Batch) {
-	s.asking++
+// await waits for a batch's permit, at most for StallTimeout, and sends the result to
+// s.grants.
+func (s *session) await(b dispatch.Batch) {
+	s.awaiting++
 	go func() {
-		ctx, done := context.WithTimeout(ctx, s.o.Params.StallTimeout)
+		ctx, done := context.WithTimeout(s.permits, s.o.Params.StallTimeout)
 		defer done()
 		p, err := s.gates[b.Identity].Acquire(ctx)
-		s.leaves <- leave{b, p, err}
+		s.grants <- grant{b, p, err}
 	}()
 }
 
-// left sends a batch that has its permit. One that got none was not sent, and the load stops.
-func (s *session) left(l leave) {
-	s.asking--
-	if l.err == nil {
-		s.core.Delayed(s.now(), l.batch.ID)
-		s.record(l.batch, l.permit)
+// admit sends a batch that has its permit. A batch without a permit is not sent and stops the
+// load. After the load has stopped, no batch is sent.
+func (s *session) admit(g grant) {
+	s.awaiting--
+	stop, stopped := s.core.Stopped()
+	if g.err == nil && !stopped {
+		s.core.Delayed(s.now(), g.batch.ID)
+		s.record(g.batch, g.permit)
 		return
 	}
-	why := reason.Internal
-	if s.asks.Err() != nil {
-		why = reason.Interrupted
-		s.core.Halt(dispatch.Stop{Reason: why})
-	} else if r, ok := errors.AsType[*headway.Refusal](l.err); ok {
-		why = r.Reason
-		stop := dispatch.Stop{Reason: why}
-		if !r.RetryAt.IsZero() {
-			stop.RetryAt = r.RetryAt.Sub(s.origin)
-		}
+	o := Outcome{Outcome: dispatch.Outcome{Class: reason.Unknown, Reason: stop.Reason}}
+	switch {
+	case g.err == nil:
+		g.permit.Cancel()
+	case !stopped:
+		stop = s.refused(g.err)
 		s.core.Halt(stop)
+		o.Reason, o.Err = stop.Reason, g.err
 	}
-	s.settle(result{l.batch.ID, Outcome{Outcome: dispatch.Outcome{Class: reason.Unknown, Reason: why}}})
+	s.settle(result{g.batch.ID, o})
+}
+
+// refused returns the stop of a load whose batch got no permit.
+func (s *session) refused(err error) dispatch.Stop {
+	if s.permits.Err() != nil {
+		return dispatch.Stop{Reason: reason.Interrupted}
+	}
+	r, ok := errors.AsType[*headway.Refusal](err)
+	if !ok {
+		return dispatch.Stop{Reason: reason.Internal}
+	}
+	stop := dispatch.Stop{Reason: r.Reason}
+	if !r.RetryAt.IsZero() {
+		stop.RetryAt = r.RetryAt.Sub(s.origin)
+	}
+	return stop
 }

@@ -105,7 +105,9 @@ const (
 func (s *session) run(ctx context.Context) {
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	s.sending, s.asks = sending, ctx
+	permits, endWaits := context.WithCancel(ctx)
+	defer endWaits()
+	s.sending, s.permits = sending, permits
 	go s.read()
 	defer close(s.quit)
 	s.commits = newCommitter(s.journal)
@@ -127,6 +129,9 @@ func (s *session) run(ctx context.Context) {
 		if d.Action == dispatch.Finish {
 			return
 		}
+		if _, stopped := s.core.Stopped(); stopped {
+			endWaits() // no further batch is sent
+		}
 		s.decision = d
 		timer.Reset(min(max(d.At-s.now(), 0), time.Hour))
 		rows := s.items
@@ -137,9 +142,9 @@ func (s *session) run(ctx context.Context) {
 		case it := <-rows:
 			s.woke()
 			s.take(it)
-		case l := <-s.leaves:
+		case g := <-s.grants:
 			s.woke()
-			s.left(l)
+			s.admit(g)
 		case r := <-s.results:
 			s.woke()
 			s.settle(r)

@@ -34,15 +34,15 @@ type session struct {
 	decision dispatch.Decision // the current wait
 	sent     atomic.Int64      // batches sent and not answered
 
-	sending context.Context
-	gates   gates
-	asking  int64 // batches that wait for a permit
-	leaves  chan leave
-	asks    context.Context // ends the waits for permits
-	items   chan item
-	results chan result
-	quit    chan struct{} // closed at the end
-	commits *committer
+	sending  context.Context
+	gates    gates
+	awaiting int64           // batches that wait for a permit
+	permits  context.Context // ends the waits for permits
+	grants   chan grant
+	items    chan item
+	results  chan result
+	quit     chan struct{} // closed at the end
+	commits  *committer
 
 	rows      map[int64]Row       // rows without a fate
 	flying    map[int64]*shipment // by the core's number
@@ -93,7 +93,7 @@ type gathering struct {
 func newSession(src Source, target Target, traits Traits, o Options, j *journal.Journal, state journal.State) *session {
 	s := &session{
 		o: o, source: src, target: target, traits: traits, journal: j, state: state, origin: time.Now(),
-		items: make(chan item, 64), results: make(chan result), leaves: make(chan leave), quit: make(chan struct{}),
+		items: make(chan item, 64), results: make(chan result), grants: make(chan grant), quit: make(chan struct{}),
 		rows: map[int64]Row{}, flying: map[int64]*shipment{}, open: map[int64]journaled{}, lastBatch: state.LastBatch,
 	}
 	s.core = dispatch.New(&s.o.Params, len(traits.Identities), 0)
@@ -239,7 +239,7 @@ func (s *session) send(b dispatch.Batch) {
 	f.batch.Key = key(s.state.Header.Load, f.Rows)
 	s.flying[b.ID] = f
 	if s.gates != nil {
-		s.ask(s.asks, b)
+		s.await(b)
 		return
 	}
 	s.record(b, headway.Permit{})
@@ -335,7 +335,7 @@ func (s *session) settle(r result) {
 func (s *session) standstill() standstill {
 	sent := s.sent.Load()
 	return standstill{
-		Decision: s.decision, sent: sent, unwritten: int64(len(s.flying)) - sent - s.asking, asking: s.asking,
+		Decision: s.decision, sent: sent, unwritten: int64(len(s.flying)) - sent - s.awaiting, awaiting: s.awaiting,
 		held: s.core.Bound(), read: s.ended || s.core.Full(),
 	}
 }

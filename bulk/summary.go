@@ -43,7 +43,7 @@ type standstill struct {
 	// number of batches that are sent once they are in the journal.
 	sent, unwritten int64
 	// Asking is how many wait for a permit.
-	asking int64
+	awaiting int64
 	// Held is what limits the number of batches in flight.
 	held reason.Bound
 	// Read reports that no row has to be read now: all were read, or enough are waiting.
@@ -60,7 +60,7 @@ func (s standstill) bound() reason.Bound {
 	case reason.Pacing:
 		return reason.BoundLimit // of execution time
 	case reason.Concurrency:
-		if s.sent == 0 && s.asking > 0 {
+		if s.sent == 0 && s.awaiting > 0 {
 			return reason.BoundLimit
 		}
 		if s.sent == 0 && s.unwritten > 0 {
@@ -82,7 +82,7 @@ func (s standstill) rest() reason.Bound {
 	switch {
 	case s.sent > 0:
 		return reason.BoundLatency
-	case s.asking > 0:
+	case s.awaiting > 0:
 		return reason.BoundLimit
 	case s.unwritten > 0:
 		return reason.BoundDisk
