@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/url"
 	"strconv"
@@ -22,6 +23,9 @@ import (
 // MaxWait bounds each statement, unless the URL says otherwise, and how long a server
 // that went away is waited for.
 const MaxWait = time.Minute
+
+// ConnectTime bounds opening a session, unless the URL says otherwise.
+const ConnectTime = 10 * time.Second
 
 // Names reports whether a text names a database by its scheme: postgres:// or
 // postgresql://.
@@ -46,7 +50,7 @@ func Parse(at string, maxSessions int) (config *pgx.ConnConfig, sessions int, er
 		delete(config.RuntimeParams, "pool_max_conns")
 	}
 	if config.ConnectTimeout == 0 {
-		config.ConnectTimeout = 10 * time.Second
+		config.ConnectTimeout = ConnectTime
 	}
 	for name, value := range map[string]string{
 		"application_name":                    "headway",
@@ -60,6 +64,12 @@ func Parse(at string, maxSessions int) (config *pgx.ConnConfig, sessions int, er
 	// Columns and casts say what texts mean; what a role or a database sets must not.
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	return config, sessions, nil
+}
+
+// Watch makes the server notice within half a minute that the client of a session is gone.
+// Then it frees the session's locks.
+func Watch(config *pgx.ConnConfig) {
+	maps.Copy(config.RuntimeParams, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})
 }
 
 // Place is the database for people: without user, password and settings.

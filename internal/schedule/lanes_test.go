@@ -1,4 +1,4 @@
-package schedule_test
+package schedule
 
 import (
 	"errors"
@@ -10,7 +10,6 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -35,7 +34,7 @@ type span struct {
 
 // play runs the lanes until the end: a steady run takes a minute, a catch-up all
 // the time it gets until past is used up.
-func play(l *schedule.Lanes, now, end time.Time, past time.Duration) (runs []span) {
+func play(l *Lanes, now, end time.Time, past time.Duration) (runs []span) {
 	for {
 		at, _, _ := l.Due()
 		if at.After(now) {
@@ -70,7 +69,7 @@ func TestThePastHasItsOwnHours(t *testing.T) {
 		"what is short runs in one":                       {0, 5 * time.Minute, []span{{collect.Catchup, "2 02:01", "2 02:06"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := schedule.NewLanes(timetable(t, "0 * * * *"), timetable(t, "0 2 * * *"), tt.window, noon)
+			l := NewLanes(timetable(t, "0 * * * *"), timetable(t, "0 2 * * *"), tt.window, noon)
 			runs := play(l, noon, noon.Add(40*time.Hour), tt.past)
 			var past []span
 			steady := 0
@@ -95,11 +94,11 @@ func TestThePastHasItsOwnHours(t *testing.T) {
 
 func TestOneTimetableIsOneRun(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.Local)
-	l := schedule.NewLanes(timetable(t, "0 * * * *"), nil, time.Hour, now)
-	if turn := l.Begin(now); turn != (schedule.Turn{}) {
+	l := NewLanes(timetable(t, "0 * * * *"), nil, time.Hour, now)
+	if turn := l.Begin(now); turn != (Turn{}) {
 		t.Errorf("the turn is %+v, want one for both lanes without a bound of its own", turn)
 	}
-	l.Ended(schedule.Turn{}, ended(collect.RunDrained, reason.Drained), nil, now.Add(time.Minute))
+	l.Ended(Turn{}, ended(collect.RunDrained, reason.Drained), nil, now.Add(time.Minute))
 	if next, steady, catchup := l.Due(); !next.Equal(now.Add(time.Hour)) || !steady.Equal(next) || !catchup.IsZero() {
 		t.Errorf("due %v %v %v", next, steady, catchup)
 	}
@@ -107,12 +106,12 @@ func TestOneTimetableIsOneRun(t *testing.T) {
 
 func TestLanesAfterTrouble(t *testing.T) {
 	two := time.Date(2026, 1, 2, 2, 0, 0, 0, time.Local)
-	steady, catchup := schedule.Turn{Lane: collect.Steady}, schedule.Turn{Lane: collect.Catchup}
+	steady, catchup := Turn{Lane: collect.Steady}, Turn{Lane: collect.Catchup}
 	in := func(d time.Duration) time.Time { return two.Add(d) }
 	pressed := ended(collect.RunDeferred, reason.RateLimited.Reason())
 	pressed.RetryAt = in(10 * time.Minute)
 	for name, tt := range map[string]struct {
-		turn            schedule.Turn
+		turn            Turn
 		sum             collect.Summary
 		err             error
 		ok              bool
@@ -126,7 +125,7 @@ func TestLanesAfterTrouble(t *testing.T) {
 		"the steady state is deferred: the past goes on": {steady, ended(collect.RunDeferred, reason.MaxRequests.Reason()), nil, true, in(time.Minute), two},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := schedule.NewLanes(timetable(t, "@every 1h"), timetable(t, "0 2 * * *"), 0, two.Add(-time.Minute))
+			l := NewLanes(timetable(t, "@every 1h"), timetable(t, "0 2 * * *"), 0, two.Add(-time.Minute))
 			l.Ended(steady, ended(collect.RunDrained, reason.Drained), nil, two.Add(-time.Hour)) // next at two
 			ok := l.Ended(tt.turn, tt.sum, tt.err, two)
 			_, s, c := l.Due()
@@ -134,5 +133,56 @@ func TestLanesAfterTrouble(t *testing.T) {
 				t.Errorf("ok %v, steady at %v, past at %v; want %v, %v, %v", ok, s, c, tt.ok, tt.steady, tt.catchup)
 			}
 		})
+	}
+}
+
+func TestRunsAgainWhenItShould(t *testing.T) {
+	w, err := cron.ParseStandard("0 3 * * *") // at three each night
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 2, 2, 0, 0, 0, time.Local)
+	night := time.Date(2026, 1, 2, 3, 0, 0, 0, time.Local)
+	run := func(state collect.RunState, why reason.Reason, retry time.Time) collect.Summary {
+		return collect.Summary{Run: collect.Run{ID: "r", State: state, Reason: why, RetryAt: retry}}
+	}
+	for _, tt := range []struct {
+		name string
+		s    collect.Summary
+		err  error
+		at   time.Time // zero: not again
+	}{
+		{"drained: by the schedule", run(collect.RunDrained, reason.Drained, time.Time{}), nil, night},
+		{"deferred: at its time", run(collect.RunDeferred, reason.RateLimited.Reason(), now.Add(20*time.Minute)), nil, now.Add(20 * time.Minute)},
+		{"deferred without a time: soon", run(collect.RunDeferred, reason.MaxRequests.Reason(), time.Time{}), nil, now.Add(time.Minute)},
+		{"deferred to the past: not in a tight loop", run(collect.RunDeferred, reason.ServerError, now.Add(-time.Hour)), nil, now.Add(time.Second)},
+		{"deferred past the schedule: the schedule", run(collect.RunDeferred, reason.RateLimited.Reason(), now.Add(9*time.Hour)), nil, night},
+		{"another process has it: soon", collect.Summary{}, &collect.HeldError{}, now.Add(time.Minute)},
+		{"refused for good: never", run(collect.RunFailed, reason.Unauthorized, time.Time{}), errors.New("401"), time.Time{}},
+	} {
+		at, ok := Next(w, tt.s, tt.err, now)
+		if ok == tt.at.IsZero() || !at.Equal(tt.at) {
+			t.Errorf("%s: got %v %v, want %v", tt.name, at, ok, tt.at)
+		}
+	}
+}
+
+func TestFailuresAreTriedLaterEachTime(t *testing.T) {
+	often, err := cron.ParseStandard("* * * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, 1, 2, 2, 0, 0, 0, time.UTC)
+	for failures, want := range map[int]time.Duration{1: time.Minute, 2: 2 * time.Minute, 5: 16 * time.Minute, 11: 1024 * time.Minute, 12: 24 * time.Hour, 500: 24 * time.Hour} {
+		if got := afterFailure(often, failures, now).Sub(now); got != want {
+			t.Errorf("after %d failures: in %v, want %v", failures, got, want)
+		}
+	}
+	daily, err := cron.ParseStandard("0 3 * * *")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := afterFailure(daily, 1, now).Sub(now); got != time.Hour {
+		t.Errorf("a daily one after a failure: in %v, want the next time of the schedule, in 1h", got)
 	}
 }

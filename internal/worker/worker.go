@@ -13,7 +13,7 @@
 //	    available --> running: a worker takes it
 //	    running --> scheduled: the run ended, with the instant of the next
 //	    running --> available: the worker is stopping, or its session ended
-//	    available --> completed: the file is gone
+//	    available --> completed: the worker that takes it has no file of it
 //
 // A worker holds an advisory lock while it lives. The others look for jobs that run without
 // one, once a second, and make them available again. The queue says who is to run what;
@@ -23,7 +23,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,7 +37,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
-	"github.com/riverqueue/river/rivertype"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
@@ -155,7 +153,7 @@ func tasks(c Config) (map[task]schedule.Connection, error) {
 }
 
 // Open prepares the queue in the database, whose schema the store has made. A folder that
-// cannot be read is an error; of a file with a fault the log tells.
+// cannot be read is an error; a file that cannot be read is logged.
 func Open(ctx context.Context, c Config, d Deps) (*Worker, error) {
 	w := &Worker{c: c, d: d, stop: make(chan struct{})}
 	w.d.Log = cmp.Or(d.Log, slog.New(slog.DiscardHandler))
@@ -182,6 +180,7 @@ func connect(ctx context.Context, at string) (*pgxpool.Pool, error) {
 		return nil, errors.New("worker: the address of the PostgreSQL database cannot be read: write postgres://user@host:5432/database")
 	}
 	config.ConnConfig.RuntimeParams["application_name"] = "headway worker"
+	config.ConnConfig.ConnectTimeout = cmp.Or(config.ConnConfig.ConnectTimeout, pgsql.ConnectTime)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err == nil {
 		err = pool.Ping(ctx)
@@ -236,6 +235,15 @@ func (quiet) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.Le
 // loses nothing. A database that goes away is waited for.
 func (w *Worker) Run(ctx context.Context, stop <-chan struct{}) error {
 	defer w.pool.Close()
+	until, end := context.WithCancel(ctx) // until stop is closed
+	defer end()
+	go func() {
+		defer end()
+		select {
+		case <-stop:
+		case <-until.Done():
+		}
+	}()
 	if err := w.live(ctx); err != nil {
 		return err
 	}
@@ -253,17 +261,21 @@ func (w *Worker) Run(ctx context.Context, stop <-chan struct{}) error {
 	read, away := time.Now(), false
 	for going := true; going; {
 		select {
-		case <-stop:
-			going = false
-		case <-ctx.Done():
+		case <-until.Done():
 			going = false
 		case <-ticker.C:
-			err := w.tend(ctx)
+			err := w.tend(ctx, until)
 			if err == nil && time.Since(read) >= reread {
 				read, err = time.Now(), w.reload(ctx)
 			}
-			if err != nil && !away && ctx.Err() == nil {
+			if until.Err() != nil {
+				continue
+			}
+			switch {
+			case err != nil && !away:
 				w.d.Log.Warn("the queue does not answer; waiting for it", slog.Any("error", err))
+			case err == nil && away:
+				w.d.Log.Info("the queue answers again")
 			}
 			away = err != nil
 		}
@@ -283,7 +295,7 @@ func (w *Worker) live(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("worker: %w", err)
 	}
-	config.RuntimeParams["tcp_keepalives_idle"], config.RuntimeParams["tcp_keepalives_interval"] = "10", "5"
+	pgsql.Watch(config)
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err == nil {
 		_, err = conn.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended('headway worker ' || $1::text, 0))`, w.client.ID())
@@ -298,93 +310,11 @@ func (w *Worker) live(ctx context.Context) error {
 	return fmt.Errorf("worker: %w", err)
 }
 
-// offer puts a job into the queue for each connection that has none. One whose file was
-// edited since its last run is due at once.
-func (w *Worker) offer(ctx context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for t, f := range w.files {
-		inserted, err := w.client.Insert(ctx, t, &river.InsertOpts{
-			Queue: queue, MaxAttempts: 1000,
-			UniqueOpts: river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
-				rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRunning, rivertype.JobStateRetryable, rivertype.JobStateScheduled,
-			}},
-		})
-		if err != nil {
-			return fmt.Errorf("worker: %w", err)
-		}
-		if was, ok := outcomeOf(inserted.Job); inserted.UniqueSkippedAsDuplicate && ok && was.Digest != f.Digest && inserted.Job.State == rivertype.JobStateScheduled {
-			if _, err := w.client.JobRetry(ctx, inserted.Job.ID); err != nil {
-				return fmt.Errorf("worker: %w", err)
-			}
-		}
-	}
-	return nil
-}
-
-// reload reads the folder again. Only new files are offered at once: of edited ones two
-// workers may have different versions while they are rolled out.
-func (w *Worker) reload(ctx context.Context) error {
-	files, faults := tasks(w.c)
-	if faults != nil {
-		w.d.Log.Warn("some connections cannot be read", slog.Any("error", faults))
-	}
-	fresh := false
-	w.mu.Lock()
-	for t := range files {
-		_, had := w.files[t]
-		fresh = fresh || !had
-	}
-	if files != nil {
-		w.files = files
-	}
-	w.mu.Unlock()
-	if !fresh {
-		return nil
-	}
-	return w.offer(ctx)
-}
-
-// abandoned are jobs whose worker has no session any more. A server that has just started
-// has forgotten all locks: their holders take them again first.
-const abandoned = `UPDATE river_job j SET state = 'available', scheduled_at = now(), attempt = greatest(attempt - 1, 0)
-	WHERE state = 'running' AND kind = 'headway_collect' AND attempted_at < now() - interval '2 seconds'
-	AND pg_postmaster_start_time() < now() - interval '10 seconds'
-	AND NOT EXISTS (SELECT 1 FROM pg_locks l, (SELECT hashtextextended('headway worker ' || j.attempted_by[array_upper(j.attempted_by, 1)], 0) AS key) k
-		WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
-		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-		AND l.classid::bigint = (k.key >> 32) & 4294967295 AND l.objid::bigint = k.key & 4294967295)`
-
-// due makes those available whose instant has come, as River's leader does every few
-// seconds, and not at all while one that was killed is not replaced yet.
-const due = `UPDATE river_job SET state = 'available' WHERE state = 'scheduled' AND kind = 'headway_collect' AND scheduled_at <= now()`
-
-// tend keeps the lock and sees to the jobs of workers that are gone.
-func (w *Worker) tend(ctx context.Context) error {
-	if w.alive.IsClosed() || w.alive.Ping(ctx) != nil {
-		_ = w.alive.Close(context.WithoutCancel(ctx))
-		if err := w.live(ctx); err != nil {
-			return err
-		}
-	}
-	tag, err := w.alive.Exec(ctx, abandoned)
-	if err != nil {
-		return err
-	}
-	if n := tag.RowsAffected(); n > 0 {
-		w.d.Log.Warn("taking over runs of a worker that is gone", slog.Int64("runs", n))
-	}
-	_, err = w.alive.Exec(ctx, due)
-	return err
-}
-
 // Work makes one run, and puts the job off to when the next is due.
 func (w *Worker) Work(ctx context.Context, job *river.Job[task]) error {
-	w.mu.Lock()
-	f, ok := w.files[job.Args]
-	w.mu.Unlock()
+	f, ok := w.known()[job.Args]
 	if !ok {
-		w.d.Log.Info("the connection's file is gone", slog.String("connection", job.Args.name()))
+		w.d.Log.Info("the connection has no file that can be read", slog.String("connection", job.Args.name()))
 		return nil
 	}
 	lanes := schedule.NewLanes(f.Steady, f.Catchup, f.Config.Run.MaxWallClock, time.Now())
@@ -454,47 +384,4 @@ func (w *Worker) note(connection string, s collect.Summary, err error, next time
 	}
 	end("collection ended", slog.String("connection", connection), slog.String("state", string(s.State)), slog.String("reason", s.Reason.String()),
 		slog.Int64("records", s.Records), slog.Int64("attempts", s.Attempts), slog.Int64("throttled", s.Throttled), slog.Time("next", next))
-}
-
-// outcomeOf is what a job kept of its last run.
-func outcomeOf(job *rivertype.JobRow) (out outcome, ok bool) {
-	raw := job.Output()
-	return out, len(raw) > 0 && json.Unmarshal(raw, &out) == nil
-}
-
-// Jobs are the connections that are in the queue of a database, by name. A database
-// without a queue has none.
-func Jobs(ctx context.Context, at string) ([]schedule.Status, error) {
-	pool, err := connect(ctx, at)
-	if err != nil {
-		return nil, err
-	}
-	defer pool.Close()
-	list, there := []schedule.Status{}, false
-	if err := pool.QueryRow(ctx, `SELECT to_regclass('river_job') IS NOT NULL`).Scan(&there); err != nil || !there {
-		return list, err
-	}
-	rows, err := pool.Query(ctx, `SELECT args, state::text, scheduled_at, metadata -> 'output' FROM river_job
-		WHERE kind = 'headway_collect' AND state IN ('available', 'pending', 'running', 'retryable', 'scheduled') ORDER BY args ->> 'connection', args ->> 'stream'`)
-	if err != nil {
-		return nil, err
-	}
-	var args, output []byte
-	var state string
-	var next time.Time
-	_, err = pgx.ForEachRow(rows, []any{&args, &state, &next, &output}, func() error {
-		var t task
-		var out outcome
-		err := json.Unmarshal(args, &t)
-		if len(output) > 0 {
-			err = errors.Join(err, json.Unmarshal(output, &out))
-		}
-		s := schedule.Status{Connection: t.name(), File: out.File, Failures: out.Failures, Error: out.Error, Running: state == string(rivertype.JobStateRunning)}
-		if !s.Running {
-			s.Next, s.CatchupNext = next, out.Catchup
-		}
-		list = append(list, s)
-		return err
-	})
-	return list, err
 }

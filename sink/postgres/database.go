@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -355,12 +354,12 @@ func (s *Database) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// dial opens a session. The server notices its loss within half a minute.
+// dial opens a session whose locks the server frees within half a minute of its loss.
 func dial(ctx context.Context, at string) (*pgx.Conn, error) {
 	config, _, err := pgsql.Parse(at, 2)
 	if err != nil {
 		return nil, err
 	}
-	maps.Copy(config.RuntimeParams, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})
+	pgsql.Watch(config)
 	return pgx.ConnectConfig(ctx, config)
 }
