@@ -178,8 +178,8 @@ func (p *provider) holds(t *testing.T) {
 	t.Helper()
 	select {
 	case <-p.held:
-	case <-time.After(patience):
-		t.Fatalf("after %v no worker asks for the page that is held", patience)
+	case <-time.After(maxWait):
+		t.Fatalf("after %v no worker asks for the page that is held", maxWait)
 	}
 }
 
@@ -202,8 +202,8 @@ streams:
 	}
 }
 
-// patience is how long a test waits for what has to come, before it fails.
-const patience = 5 * time.Minute
+// maxWait is how long a test waits for what has to come, before it fails.
+const maxWait = 5 * time.Minute
 
 // until waits for a query to give true.
 func until(t *testing.T, at, query string) {
@@ -212,13 +212,13 @@ func until(t *testing.T, at, query string) {
 	defer func() { _ = db.Close() }()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(patience); ; <-tick.C {
+	for deadline := time.Now().Add(maxWait); ; <-tick.C {
 		var yes bool
 		// A table may not be there yet.
 		if err := db.QueryRowContext(t.Context(), query).Scan(&yes); err == nil && yes {
 			return
 		} else if time.Now().After(deadline) || t.Context().Err() != nil {
-			t.Fatalf("not after %v: %s: %v, %v", patience, query, yes, err)
+			t.Fatalf("not after %v: %s: %v, %v", maxWait, query, yes, err)
 		}
 	}
 }
@@ -391,8 +391,8 @@ func TestAWorkerStopsWhileItWaitsForItsLock(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(patience):
-		t.Errorf("it does not stop within %v", patience)
+	case <-time.After(maxWait):
+		t.Errorf("it does not stop within %v", maxWait)
 	}
 	if err := holder.Close(); err != nil {
 		t.Error(err)
