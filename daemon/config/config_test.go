@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,25 @@ func TestTheStoreIsADatabase(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, wrong)
 		case err != nil && strings.Contains(err.Error(), secret):
 			t.Errorf("%s: the error says the password: %v", text, err)
+		}
+	}
+}
+
+// TestAnUnknownFieldIsAnsweredByAllThatThereAre: also by those that the file does not set.
+func TestAnUnknownFieldIsAnsweredByAllThatThereAre(t *testing.T) {
+	provider := func(more string) string {
+		return "providers: {x: {api: openai, upstream: \"https://x.test\", key: {env: KEY}" + more + "}}"
+	}
+	for text, want := range map[string][]string{
+		provider(", zzz: 1"):                {"keys", "profile", "prices", "tls"},
+		provider(", tls: {zzz: 1}"):         {"ca, cert, key"},
+		provider(", prices: {m: {zzz: 1}}"): {"input, cached, output"},
+	} {
+		_, err := config.Read("h.yaml", []byte("currency: USD\n"+text), withKey)
+		for _, field := range want {
+			if err == nil || !regexp.MustCompile(`zzz: is not a field here: want one of .*\b`+field+`\b`).MatchString(err.Error()) {
+				t.Errorf("%s: %v, want %s", text, err, field)
+			}
 		}
 	}
 }

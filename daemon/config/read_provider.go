@@ -25,7 +25,7 @@ import (
 // them names has it without being asked.
 func (m section) profile(p *Provider, folders []string) {
 	up := p.Description.Upstream
-	if !m.Has("profile") {
+	if m.Take("profile") == nil {
 		if p.Description.API == provider.HTTP && up != nil && p.Pacing != nil {
 			var err error
 			if p.Profile, err = profile.OfHost(up.Hostname(), folders...); err != nil {
@@ -308,7 +308,7 @@ const maxKeys = 100
 
 // several reads several of the provider's keys. One alone is like key.
 func (m section) several(p *Provider) {
-	if !m.Has("keys") {
+	if m.Take("keys") == nil {
 		return
 	}
 	all := m.List("keys")
@@ -360,17 +360,17 @@ func (m section) upstreamTLS(p *Provider) {
 	}
 	t := &UpstreamTLS{Made: &tls.Config{MinVersion: tls.VersionTLS12}}
 	before := m.File().Failed()
-	if s.Has("ca") {
+	if s.Take("ca") != nil {
 		s.file("ca", &t.CA)
 	}
-	if s.Has("cert") || s.Has("key") {
+	if cert, key := s.Take("cert"), s.Take("key"); cert != nil || key != nil {
 		s.file("cert", &t.Cert)
 		s.file("key", &t.Key)
 	}
-	if s.Take("ca"); t.CA == "" && t.Cert == "" && m.File().Failed() == before {
+	s.Done()
+	if t.CA == "" && t.Cert == "" && m.File().Failed() == before {
 		s.Node().Fail("is empty; want %s", "{ca: FILE}, {cert: FILE, key: FILE}, or all three")
 	}
-	s.Done()
 	if m.File().Failed() > before {
 		return
 	}

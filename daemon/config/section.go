@@ -158,10 +158,13 @@ func (m section) prices() Prices {
 			continue
 		}
 		var p Price
-		for key, into := range map[string]**float64{"input": &p.Input, "cached": &p.Cached, "output": &p.Output} {
-			if s.Has(key) {
-				*into = new(float64)
-				s.Number(key, *into, 0, maxPrice)
+		for _, of := range [...]struct {
+			key  string
+			into **float64
+		}{{"input", &p.Input}, {"cached", &p.Cached}, {"output", &p.Output}} {
+			if s.Take(of.key) != nil {
+				*of.into = new(float64)
+				s.Number(of.key, *of.into, 0, maxPrice)
 			}
 		}
 		s.Done()
