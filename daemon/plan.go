@@ -127,9 +127,12 @@ func (d *Daemon) openProvider(p *plan, name, host string, mode config.FleetMode,
 	return st, nil
 }
 
-// abandon closes what the plan opened.
+// abandon closes what the plan opened. Governors that are closed leave their fleets.
 func (p *plan) abandon() error {
 	var errs []error
+	for i, st := range p.states {
+		st.discard(p.pacing[i])
+	}
 	for _, st := range p.made {
 		errs = append(errs, st.quota.Close(), st.file.Close())
 		st.quota, st.file = nil, nil

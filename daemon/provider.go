@@ -129,6 +129,7 @@ func (st *providerState) newGovernors(p config.Provider, on func(event.Event), j
 		}
 		g, err := newGovernor(st.name, key, p, on, join)
 		if err != nil {
+			st.discard(all)
 			return nil, err
 		}
 		if was != nil {
@@ -156,6 +157,15 @@ func (st *providerState) retire(by governors) {
 		}
 		st.replaced[key] = g
 		time.AfterFunc(st.settings.wait, g.Close)
+	}
+}
+
+// discard closes governors that were made for the provider and are not in use.
+func (st *providerState) discard(made governors) {
+	for key, g := range made {
+		if g != st.pacing[key] {
+			g.Close()
+		}
 	}
 }
 

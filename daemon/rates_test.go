@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -28,6 +29,7 @@ import (
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
+	"github.com/headway-go/headway/reason"
 )
 
 func TestRatesSurviveTheirFile(t *testing.T) {
@@ -52,6 +54,41 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	if _, err := os.Stat(path + ".new"); !os.IsNotExist(err) {
 		t.Errorf("what it wrote beside it is left: %v", err)
 	}
+}
+
+// TestAPlanThatIsGivenUpLeavesNoGovernor: one that stayed would keep a share of its fleet.
+func TestAPlanThatIsGivenUpLeavesNoGovernor(t *testing.T) {
+	read := func(ceiling string) config.Provider {
+		c, err := config.Read("h.yaml", []byte("providers: {a: {api: openai, pass_through: true, pacing: {ceiling: "+ceiling+"}}}"), func(string) string { return "" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Providers[0]
+	}
+	st := &providerState{name: "a"}
+	made := func(p config.Provider) governors {
+		all, err := st.newGovernors(p, nil, nil)
+		if err != nil || len(all) != 1 {
+			t.Fatalf("%d governors, %v", len(all), err)
+		}
+		return all
+	}
+	one := read("20ms")
+	st.pacing, st.settings = made(one), settingsOf(one)
+	kept, replaced := made(one), made(read("30ms"))
+	for _, all := range []governors{kept, replaced} {
+		if err := (&plan{states: []*providerState{st}, pacing: []governors{all}}).abandon(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := kept[""].TryAcquire(); err != nil {
+		t.Errorf("the governor in use: %v", err)
+	}
+	_, err := replaced[""].TryAcquire()
+	if r, ok := errors.AsType[*reason.Refusal](err); !ok || r.Reason != reason.Closed {
+		t.Errorf("one that was made for the plan: %v, want %v", err, reason.Closed)
+	}
+	kept[""].Close()
 }
 
 // TestSamplesOutliveTheDaemon: samples survive a restart; a damaged file is renamed and does
