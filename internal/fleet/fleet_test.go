@@ -216,6 +216,56 @@ func TestSpentWindowIsNotSpentTwice(t *testing.T) {
 	}
 }
 
+// A new server reserves the share of each member of the previous one that it does not hear,
+// also where others have joined since, and where it hears of the missing ones late.
+func TestNewServerReservesTheSharesOfTheMissing(t *testing.T) {
+	for name, cut := range map[string][]int{"one is cut": {0}, "two are cut": {0, 1}, "all are cut": {0, 1, 2}} {
+		w := newWorld(t)
+		w.join(3, atCeiling)
+		w.run(5 * time.Second)
+		w.kill()
+		for _, i := range cut {
+			w.nodes[i].cut = true
+		}
+		w.run(time.Second)
+		w.start()
+		w.join(2, atCeiling)
+		w.run(Lease + time.Second)
+		w.nodes[2].cut = false // the others stay cut off
+		w.run(2 * time.Second)
+		from := w.now
+		w.run(10 * time.Second)
+		if n := between(w.sent, from, w.now); n < 90 || n > 101 {
+			t.Errorf("%s: %d attempts in 10 s, 100 are allowed", name, n)
+		}
+		for _, n := range w.nodes {
+			n.cut = false
+		}
+		w.run(Lease)
+		from = w.now
+		w.run(10 * time.Second)
+		if n := between(w.sent, from, w.now); n < 98 || n > 101 {
+			t.Errorf("%s: %d attempts in 10 s when all are back, 100 are allowed", name, n)
+		}
+	}
+}
+
+// A member that connects again to the same server is not taken for one of another server.
+func TestMemberThatConnectsAgainCostsNoShare(t *testing.T) {
+	w := newWorld(t)
+	w.join(2, atCeiling)
+	w.run(3 * time.Second)
+	n := w.nodes[0]
+	w.server.Gone(w.now, n.member)
+	n.lose(w.now + 100*ms)
+	w.run(Lease)
+	from := w.now
+	w.run(10 * time.Second)
+	if n := between(w.sent, from, w.now); n < 98 {
+		t.Errorf("%d attempts in 10 s, 100 are allowed", n)
+	}
+}
+
 // Members and servers die, stop or are cut off. Attempts exceed the ceiling at most by those
 // that were under way, and no member starves.
 func TestNeverOverTheLimit(t *testing.T) {
@@ -247,6 +297,7 @@ func TestNeverOverTheLimit(t *testing.T) {
 					w.start()
 				}
 			}
+			w.reach()
 		}
 		w.run(5 * time.Second)
 		slack := 2 + len(w.nodes)

@@ -42,7 +42,9 @@ type group struct {
 	sent       time.Duration // when the states were last sent
 	version    uint64        // of the states
 	states     map[string]control.State
-	before     int // members of the previous server, by what those that joined report
+	before     int             // members of the previous server, by what those that joined report
+	returned   int             // of them, those that joined
+	met        map[string]bool // ids of all members that joined while some may be missing
 	holds      []hold
 	why        pacing.Decision
 	spare      int // permits that each member may hold ahead
@@ -121,7 +123,8 @@ func (g *group) enter(now time.Duration, number uint64, h *pacing.Hello, rules *
 		if g.paid = max(g.paid, now+min(h.Debt, maxWhole)); fresh || now < g.server.listens {
 			g.restart(now)
 		}
-		if now < g.server.listens {
+		if !g.met[h.Member] && now < g.server.settled() {
+			g.returned++
 			g.before = max(g.before, h.Away-g.server.dead)
 		}
 		if h.Hold > 0 {
@@ -131,6 +134,11 @@ func (g *group) enter(now time.Duration, number uint64, h *pacing.Hello, rules *
 	own := rules.Core(0)
 	m := &member{group: g, number: number, name: h.Member, label: h.Name, ceiling: own.Ceiling(), joined: now, received: now, wants: make(map[uint64]*fairqueue.Item[*want])}
 	g.members[number], g.server.members[number] = m, m
+	if now >= g.server.settled() {
+		g.met = nil
+	} else if h.Member != "" {
+		g.met[h.Member] = true
+	}
 	g.changed(now)
 }
 
@@ -342,9 +350,14 @@ func (g *group) find(now time.Duration) {
 // missing reserves shares for members of the previous server that did not join while this
 // server listened: they may be making attempts without a server.
 func (g *group) missing(now time.Duration) {
-	n := g.before
+	n, known := g.before, g.returned
 	g.before = 0
-	for len(g.members) < min(n, maxMembers) {
+	for _, m := range g.members {
+		if m.missing {
+			known++
+		}
+	}
+	for ; known < n && len(g.members) < maxMembers; known++ {
 		g.server.serial++
 		m := &member{group: g, number: g.server.serial, missing: true, cut: true, fastest: time.Duration(n) * g.interval()}
 		g.members[m.number], g.server.members[m.number] = m, m

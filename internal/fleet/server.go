@@ -68,6 +68,9 @@ func (s *Server) Recall(states map[string]control.State) { s.saved = states }
 // shares are reserved for them.
 func (s *Server) Bereave(dead int) { s.dead = dead }
 
+// settled returns when no member of the previous server sends without a server any more.
+func (s *Server) settled() time.Duration { return s.listens + pacing.MaxSilence }
+
 // Enter adds a member and returns its number for further calls. The error says what is
 // wrong with the hello, without quoting it.
 func (s *Server) Enter(now time.Duration, h *pacing.Hello) (uint64, error) {
@@ -85,7 +88,7 @@ func (s *Server) Enter(now time.Duration, h *pacing.Hello) (uint64, error) {
 		if len(s.groups) >= maxGroups && !s.forget() {
 			return 0, fmt.Errorf("%d credentials have members, the maximum", maxGroups)
 		}
-		g = &group{server: s, members: make(map[uint64]*member)}
+		g = &group{server: s, members: make(map[uint64]*member), met: make(map[string]bool)}
 		s.groups[h.Key] = g
 	}
 	if len(g.members) >= maxMembers {

@@ -17,17 +17,18 @@ const step = 5 * ms
 
 // world simulates a fleet and a provider in virtual time.
 type world struct {
-	t       testing.TB
-	now     time.Duration
-	grain   time.Duration // step
-	server  *Server       // nil while it is away
-	nodes   []*node
-	refuses func(at time.Duration) (after time.Duration, refused bool)
-	sent    []time.Duration // attempts of all members, in order
-	refused int
-	narrow  bool   // permits ahead of need are switched off
-	asked   int    // messages of members
-	ahead   uint64 // permits that were granted ahead of need
+	t        testing.TB
+	now      time.Duration
+	grain    time.Duration // step
+	server   *Server       // nil while it is away
+	nodes    []*node
+	refuses  func(at time.Duration) (after time.Duration, refused bool)
+	sent     []time.Duration // attempts of all members, in order
+	refused  int
+	informed bool   // the server has heard of the previous server's members
+	narrow   bool   // permits ahead of need are switched off
+	asked    int    // messages of members
+	ahead    uint64 // permits that were granted ahead of need
 }
 
 // node is a member.
@@ -37,6 +38,7 @@ type node struct {
 	config  pacing.Config
 	member  uint64
 	linked  bool
+	last    *Server // the server that it last joined
 	dead    bool
 	paused  bool          // its process is stopped
 	cut     bool          // its messages wait
@@ -118,7 +120,23 @@ func (w *world) kill() {
 	}
 }
 
-func (w *world) start() { w.server = New(w.now) }
+func (w *world) start() { w.server, w.informed = New(w.now), false }
+
+// reach ends all cuts if a new server has not heard of the previous one's members, and no
+// member is left that could report them. Such a server cannot know of a member that it never hears.
+func (w *world) reach() {
+	if w.server != nil && (w.informed || w.now > w.server.listens) {
+		return
+	}
+	for _, n := range w.nodes {
+		if n.last != nil && n.last != w.server && !n.dead && !n.cut && !n.paused {
+			return
+		}
+	}
+	for _, n := range w.nodes {
+		n.cut = false
+	}
+}
 
 func (n *node) lose(find time.Duration) {
 	if n.linked {
@@ -157,7 +175,8 @@ func (n *node) step() {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		n.member, n.linked, n.heard = member, true, w.now
+		n.member, n.linked, n.last, n.heard = member, true, w.server, w.now
+		w.informed = w.informed || h.Away > 0
 	}
 	if n.linked && !n.cut {
 		in := n.in
