@@ -1,11 +1,14 @@
 package collect
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -192,4 +195,84 @@ func (g *Gap) waitFor(tries int64, now time.Time) {
 	if at := now.Add(tryWait(tries)).Round(0); at.After(g.RetryAt) {
 		g.RetryAt = at
 	}
+}
+
+// Check returns an error if a request to serve gaps has no bounds. It is for implementations
+// of [Store]; store begins the error.
+func (r ServeRequest) Check(store string) error {
+	if r.MaxBytes <= 0 || r.MaxRows <= 0 {
+		return fmt.Errorf("%s: serve: at most %d bytes and %d rows were asked for, both must be above 0", store, r.MaxBytes, r.MaxRows)
+	}
+	return nil
+}
+
+// Check returns an error if a commit has items without a stream, or a gap with an unknown
+// status. It is for implementations of [Store]; store begins the error.
+func (c *Commit) Check(store string) error {
+	if len(c.Items) > 0 && c.Stream == "" {
+		return fmt.Errorf("%s: commit: %d items without a stream: name it", store, len(c.Items))
+	}
+	for i := range c.Opened {
+		switch g := &c.Opened[i]; g.Status {
+		case "", GapPending, GapLeased, GapRecovered, GapTerminal:
+		default:
+			return fmt.Errorf("%s: commit: a gap of stream %q has the unknown status %q", store, g.Stream, g.Status)
+		}
+	}
+	return nil
+}
+
+// Opening returns a gap as a commit at an instant opens it: pending unless it has a status,
+// and seen at that instant unless it has others. tried is the time of its last attempt, zero
+// without one, and rank orders it in [Store.Serve]. It is for implementations of [Store].
+func (g Gap) Opening(at time.Time) (opened Gap, tried, rank time.Time) {
+	if g.Status == "" {
+		g.Status = GapPending
+	}
+	if g.FirstSeen.IsZero() {
+		g.FirstSeen = at
+	}
+	if g.LastSeen.IsZero() {
+		g.LastSeen = at
+	}
+	if g.Attempts > 0 {
+		return g, g.LastSeen, g.LastSeen
+	}
+	return g, time.Time{}, g.FirstSeen
+}
+
+// PressureReasons returns the names of the reasons that [ServeRequest].NoPressure excludes,
+// sorted.
+func PressureReasons() (names []string) {
+	for _, r := range reason.All() {
+		if _, ok := reason.AsPressure(r); ok {
+			names = append(names, r.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// EncodeEvents returns events as JSON, numbered from last+1, for a trace whose last event has
+// the number last.
+func EncodeEvents(last int64, events []event.Event) ([][]byte, error) {
+	list := make([][]byte, len(events))
+	for i, e := range events {
+		e.Seq, e.At = last+int64(i)+1, e.At.UTC()
+		b, err := json.Marshal(e)
+		if err != nil {
+			return nil, fmt.Errorf("event %s cannot be written: %w", e.Type, err)
+		}
+		list[i] = b
+	}
+	return list, nil
+}
+
+// DecodeCooldown reads a cooldown that was stored as JSON. An unreadable or empty one means no
+// cooldown.
+func DecodeCooldown(stored []byte) (c Cooldown) {
+	if json.Unmarshal(stored, &c) != nil {
+		return Cooldown{}
+	}
+	return c
 }

@@ -18,18 +18,11 @@ import (
 // Commit takes one slice in, whole or not at all. See [collect.Store]. Recovered
 // gaps are closed before Opened ones are written, so a gap in both is owed.
 func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
-	switch {
-	case len(c.Items) > 0 && c.Stream == "":
-		return fmt.Errorf("store: commit: %d items without a stream: name it", len(c.Items))
-	case c.Within != nil:
-		return errors.New("store: commit: a store in memory has no database to share with a sink: use store/sqlite")
+	if err := c.Check("store"); err != nil {
+		return err
 	}
-	for i := range c.Opened {
-		switch g := &c.Opened[i]; g.Status {
-		case "", collect.GapPending, collect.GapLeased, collect.GapRecovered, collect.GapTerminal:
-		default:
-			return fmt.Errorf("store: commit: a gap of stream %q has the unknown status %q", g.Stream, g.Status)
-		}
+	if c.Within != nil {
+		return errors.New("store: commit: a store in memory has no database to share with a sink: use store/sqlite")
 	}
 	return s.write(ctx, l, func(to *connection) error {
 		if err := to.held.trace(c.Events); err != nil { // all else cannot fail
@@ -135,15 +128,7 @@ func (c *connection) recovered(key collect.GapKey, at time.Time) {
 // instants and status; its attempts are added to, never below 0. One that was
 // recovered is a new debt.
 func (s *Store) open(c *connection, g collect.Gap, at time.Time) {
-	if g.Status == "" {
-		g.Status = collect.GapPending
-	}
-	if g.FirstSeen.IsZero() {
-		g.FirstSeen = at
-	}
-	if g.LastSeen.IsZero() {
-		g.LastSeen = at
-	}
+	g, _, _ = g.Opening(at)
 	g.Connection, g.Locator, g.Items = c.name, bytes.Clone(g.Locator), 0
 	g.FirstSeen, g.LastSeen, g.RetryAt = plain(g.FirstSeen), plain(g.LastSeen), plain(g.RetryAt)
 	isAttempt := g.Attempts > 0
@@ -202,14 +187,9 @@ func copyOf(p *collect.Pacing) *collect.Pacing {
 
 // trace appends events, numbering from where the run stands: all or none.
 func (u *run) trace(events []event.Event) error {
-	list := make([][]byte, len(events))
-	for i, e := range events {
-		e.Seq, e.At = int64(len(u.events)+i+1), e.At.UTC()
-		b, err := json.Marshal(e)
-		if err != nil {
-			return fmt.Errorf("store: event %s cannot be kept: %w", e.Type, err)
-		}
-		list[i] = b
+	list, err := collect.EncodeEvents(int64(len(u.events)), events)
+	if err != nil {
+		return fmt.Errorf("store: commit: %w", err)
 	}
 	u.events = append(u.events, list...)
 	return nil
@@ -219,8 +199,8 @@ func (u *run) trace(events []event.Event) error {
 // that of the last attempt, or of being seen first: a gap that was tried goes to
 // the back, and none that waits is overtaken by later ones.
 func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) (page []collect.Gap, err error) {
-	if ask.MaxBytes <= 0 || ask.MaxRows <= 0 {
-		return nil, fmt.Errorf("store: serve: at most %d bytes and %d rows were asked for, both must be above 0", ask.MaxBytes, ask.MaxRows)
+	if err := ask.Check("store"); err != nil {
+		return nil, err
 	}
 	err = s.write(ctx, l, func(c *connection) error {
 		var due []*gap

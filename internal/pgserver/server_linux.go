@@ -1,10 +1,12 @@
 package pgserver
 
 import (
+	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -40,9 +43,14 @@ var (
 	shared *Server
 )
 
-// Main is what TestMain does in a package whose tests use [Shared]: it runs the tests,
-// stops the server, and fails when a goroutine was left behind.
-func Main(m *testing.M) {
+// Main is TestMain of packages that use [Shared]: it runs the tests, stops the server, and
+// fails if a goroutine was left behind. If task is not empty, the process is a child of a test
+// instead: it calls run with the lines of task, prints what run returns, and exits with 1.
+func Main(m *testing.M, task string, run func(args []string) error) {
+	if task != "" {
+		fmt.Println("ended", run(strings.Split(task, "\n")))
+		os.Exit(1)
+	}
 	code := m.Run()
 	if shared != nil {
 		shared.close()
@@ -121,6 +129,48 @@ func Open(t testing.TB, at string) *sql.DB {
 	}
 	t.Cleanup(func() { _ = db.Close() })
 	return db
+}
+
+// KillWriter runs this test binary again with an environment variable, such as NAME=value. The
+// process prints "committed N" after each acknowledged commit, and is killed after some of
+// them. With restart, the server is killed and started after the first. KillWriter returns the
+// last N, or last if there was none.
+func (s *Server) KillWriter(t testing.TB, variable string, last int, restart bool) int {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self)
+	cmd.Env = append(cmd.Environ(), variable)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for left := 1 + rand.IntN(20); lines.Scan(); left-- {
+		n, ok := strings.CutPrefix(lines.Text(), "committed ")
+		if !ok {
+			t.Fatal(lines.Text())
+		}
+		if last, err = strconv.Atoi(n); err != nil {
+			t.Fatal(err)
+		}
+		if restart {
+			s.Stop(t, syscall.SIGQUIT)
+			s.Start(t)
+			restart = false
+		}
+		if left <= 0 {
+			_ = cmd.Process.Kill()
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait() // killed
+	return last
 }
 
 // Stop ends the server: with SIGINT it ends its sessions and stops in order, with

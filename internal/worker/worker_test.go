@@ -31,12 +31,9 @@ import (
 const childEnv = "HEADWAY_WORKER_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(childEnv); role != "" {
-		words := strings.Split(role, "\n")
-		fmt.Println(work(context.Background(), nil, config(words[0], words[1], words[2]), Deps{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}))
-		os.Exit(1)
-	}
-	pgserver.Main(m)
+	pgserver.Main(m, os.Getenv(childEnv), func(args []string) error {
+		return work(context.Background(), nil, config(args[0], args[1], args[2]), Deps{Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	})
 }
 
 func config(dir, at, timetable string) Config {

@@ -19,6 +19,7 @@ import (
 	"github.com/headway-go/headway/internal/disk"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/powercut"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
 // died is what a simulated death of the process throws.
@@ -135,10 +136,10 @@ func TestOnlyTheSyncedIsEverSetAside(t *testing.T) {
 		die(s)
 	}
 	s := opened(t, dir, nil)
-	is(t, "x", content(t, dir, "x.jsonl"), "")
+	sinktest.Is(t, "x", content(t, dir, "x.jsonl"), "")
 	put(t, s, "x", `1`)
 	die(s)
-	is(t, "files", files(t, dir), []string{".x.jsonl.new", "x.jsonl"})
+	sinktest.Is(t, "files", files(t, dir), []string{".x.jsonl.new", "x.jsonl"})
 }
 
 // TestAnySequenceKeepsTheCommitted runs random sequences of what a runtime and
@@ -274,19 +275,19 @@ func TestAFileThatWasMovedAwayIsFollowedByANewOne(t *testing.T) {
 				if err := s.Open(t.Context(), p, talks); err != nil {
 					t.Fatal(err)
 				}
-				is(t, "noticed", s.Noticed(), []collect.Change{{Kind: collect.SinkFileGone, Stream: "t a"}})
+				sinktest.Is(t, "noticed", s.Noticed(), []collect.Change{{Kind: collect.SinkFileGone, Stream: "t a"}})
 				die(s)
 			}
 			s = opened(t, dir, p)
 			p = synced(t, s)
-			is(t, "position", lengths(t, p), "map[other.jsonl:2]")
+			sinktest.Is(t, "position", lengths(t, p), "map[other.jsonl:2]")
 			put(t, s, "t a", `3`)
 			p = synced(t, s)
 			closed(t, s)
 			s = opened(t, dir, p)
-			is(t, "noticed", s.Noticed(), []collect.Change(nil))
-			is(t, "the new file", content(t, dir, "t_a.jsonl"), "3\n")
-			is(t, "the other", content(t, dir, "other.jsonl"), "1\n")
+			sinktest.Is(t, "noticed", s.Noticed(), []collect.Change(nil))
+			sinktest.Is(t, "the new file", content(t, dir, "t_a.jsonl"), "3\n")
+			sinktest.Is(t, "the other", content(t, dir, "other.jsonl"), "1\n")
 		})
 	}
 }

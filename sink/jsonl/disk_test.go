@@ -67,7 +67,7 @@ func fillDisk(t *testing.T, way fulldisk.Way, batch int) {
 	if err == nil {
 		t.Fatal("the disk was never full")
 	}
-	says(t, err, way.Says, "what was committed is kept", dir)
+	sinktest.Says(t, err, way.Says, "what was committed is kept", dir)
 	if err := s.Write(t.Context(), "y", raw(`1`)); err == nil {
 		t.Error("a sink that failed wrote more")
 	}
@@ -77,11 +77,11 @@ func fillDisk(t *testing.T, way fulldisk.Way, batch int) {
 	closed(t, s)
 	// What was committed can be opened on a full disk, which frees the rest.
 	s = opened(t, dir, p)
-	is(t, "file", len(content(t, dir, "x.jsonl")), lines*(len(record)+1))
+	sinktest.Is(t, "file", len(content(t, dir, "x.jsonl")), lines*(len(record)+1))
 	free()
 	put(t, s, "x", record)
 	synced(t, s)
-	is(t, "file", content(t, dir, "x.jsonl") == strings.Repeat(record+"\n", lines+1), true)
+	sinktest.Is(t, "file", content(t, dir, "x.jsonl") == strings.Repeat(record+"\n", lines+1), true)
 }
 
 func TestWithoutPermission(t *testing.T) {
@@ -101,7 +101,7 @@ func TestWithoutPermission(t *testing.T) {
 			err := sinktest.Refused(t, childEnv+"=write\n"+dir, map[string]os.FileMode{
 				filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, folder.LockName): c.lock, filepath.Join(dir, "x.jsonl"): c.file,
 			})
-			says(t, err, "cannot be written", "right to write", c.says)
+			sinktest.Says(t, err, "cannot be written", "right to write", c.says)
 		})
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/sink/internal/folder"
 	"github.com/headway-go/headway/sink/internal/sinkstate"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
 // opened gives an open sink that closes with the test.
@@ -92,22 +93,6 @@ func files(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-func is(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s is %v, want %v", what, got, want)
-	}
-}
-
-func says(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	for _, p := range parts {
-		if err == nil || !strings.Contains(err.Error(), p) {
-			t.Errorf("error %v does not say %q", err, p)
-		}
-	}
-}
-
 // lengths are those of a position.
 func lengths(t *testing.T, committed json.RawMessage) map[string]int64 {
 	t.Helper()
@@ -125,28 +110,28 @@ func lengths(t *testing.T, committed json.RawMessage) map[string]int64 {
 func TestRecordsAreOneLineEachAndPositionIsTheirLength(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "out")
 	s := opened(t, dir, nil)
-	is(t, "first position", string(synced(t, s)), `{"files":{}}`)
+	sinktest.Is(t, "first position", string(synced(t, s)), `{"files":{}}`)
 	put(t, s, "messages", `{"id":1}`, `{"id":2}`)
 	put(t, s, "users", `"é"`)
 	put(t, s, "messages")
-	is(t, "position", lengths(t, synced(t, s)), "map[messages.jsonl:18 users.jsonl:5]")
+	sinktest.Is(t, "position", lengths(t, synced(t, s)), "map[messages.jsonl:18 users.jsonl:5]")
 	put(t, s, "messages", "{\n\t\"id\": 3,\r\n \"text\": \"a\\nb\"}")
 	p := synced(t, s)
-	is(t, "messages", content(t, dir, "messages.jsonl"), "{\"id\":1}\n{\"id\":2}\n{\"id\":3,\"text\":\"a\\nb\"}\n")
-	is(t, "users", content(t, dir, "users.jsonl"), "\"é\"\n")
+	sinktest.Is(t, "messages", content(t, dir, "messages.jsonl"), "{\"id\":1}\n{\"id\":2}\n{\"id\":3,\"text\":\"a\\nb\"}\n")
+	sinktest.Is(t, "users", content(t, dir, "users.jsonl"), "\"é\"\n")
 	closed(t, s)
 	closed(t, s) // again is nothing
 
 	s = opened(t, dir, p)
 	put(t, s, "messages", `4`)
-	is(t, "position", lengths(t, synced(t, s)), "map[messages.jsonl:43 users.jsonl:5]")
+	sinktest.Is(t, "position", lengths(t, synced(t, s)), "map[messages.jsonl:43 users.jsonl:5]")
 	for name, want := range map[string]fs.FileMode{".": fs.ModeDir | 0o700, "..": fs.ModeDir | 0o700, "users.jsonl": 0o600, folder.LockName: 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v; want %s", name, info.Mode(), err, want)
 		}
 	}
 	closed(t, s)
-	is(t, "files", files(t, dir), []string{"messages.jsonl", "users.jsonl"})
+	sinktest.Is(t, "files", files(t, dir), []string{"messages.jsonl", "users.jsonl"})
 }
 
 func TestOpenCutsWhatWasNotCommitted(t *testing.T) {
@@ -161,11 +146,11 @@ func TestOpenCutsWhatWasNotCommitted(t *testing.T) {
 	closed(t, s) // and the store commits nothing of it
 
 	s = opened(t, dir, p)
-	is(t, "x", content(t, dir, "x.jsonl"), "1\n")
+	sinktest.Is(t, "x", content(t, dir, "x.jsonl"), "1\n")
 	put(t, s, "z", `9`)
 	synced(t, s)
-	is(t, "z", content(t, dir, "z.jsonl"), "9\n")
-	is(t, "z of the slice that may have been committed", content(t, dir, "z.jsonl.uncommitted"), "1\n")
+	sinktest.Is(t, "z", content(t, dir, "z.jsonl"), "9\n")
+	sinktest.Is(t, "z of the slice that may have been committed", content(t, dir, "z.jsonl.uncommitted"), "1\n")
 }
 
 func TestOpenRefusesLessThanWasCommitted(t *testing.T) {
@@ -195,10 +180,10 @@ func TestOpenRefusesLessThanWasCommitted(t *testing.T) {
 				t.Fatalf("got %v, want *LostError", err)
 			}
 			c.want.Path = filepath.Join(dir, "x.jsonl")
-			is(t, "error", *lost, c.want)
-			says(t, err, append(c.says, "restore the file", "move it away and run again", "x.jsonl")...)
-			is(t, "x", content(t, dir, "x.jsonl"), c.text)
-			is(t, "y, which Open did not get to", content(t, dir, "y.jsonl"), whole)
+			sinktest.Is(t, "error", *lost, c.want)
+			sinktest.Says(t, err, append(c.says, "restore the file", "move it away and run again", "x.jsonl")...)
+			sinktest.Is(t, "x", content(t, dir, "x.jsonl"), c.text)
+			sinktest.Is(t, "y, which Open did not get to", content(t, dir, "y.jsonl"), whole)
 		})
 	}
 	plant(t, dir, "x.jsonl", "\"one\"\n") // restored
@@ -217,16 +202,16 @@ func TestForeignFilesAreNotTouched(t *testing.T) {
 		if !ok {
 			t.Fatalf("got %v, want *ForeignError", err)
 		}
-		is(t, "error", *foreign, ForeignError{Path: filepath.Join(dir, "x.jsonl"), Stream: "x", Bytes: 5})
-		says(t, err, "5 bytes", "move it away", "--fresh")
+		sinktest.Is(t, "error", *foreign, ForeignError{Path: filepath.Join(dir, "x.jsonl"), Stream: "x", Bytes: 5})
+		sinktest.Says(t, err, "5 bytes", "move it away", "--fresh")
 	}
 	put(t, s, "empty", `1`) // there is nothing to lose
 	p := synced(t, s)
 	closed(t, s)
 	opened(t, dir, p)
-	is(t, "x", content(t, dir, "x.jsonl"), "mine\n")
-	is(t, "other", content(t, dir, "other.jsonl"), "mine too\n")
-	is(t, "files", files(t, dir), []string{"empty.jsonl", "other.jsonl", "x.jsonl"})
+	sinktest.Is(t, "x", content(t, dir, "x.jsonl"), "mine\n")
+	sinktest.Is(t, "other", content(t, dir, "other.jsonl"), "mine too\n")
+	sinktest.Is(t, "files", files(t, dir), []string{"empty.jsonl", "other.jsonl", "x.jsonl"})
 }
 
 // TestAStoreThatWasLostTakesNoFileWithIt opens with no position what was
@@ -247,12 +232,12 @@ func TestAStoreThatWasLostTakesNoFileWithIt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			is(t, "what there was", content(t, dir, "x.jsonl.uncommitted"), before)
+			sinktest.Is(t, "what there was", content(t, dir, "x.jsonl.uncommitted"), before)
 		default:
 			if _, ok := errors.AsType[*ForeignError](err); !ok {
 				t.Errorf("got %v, want *ForeignError", err)
 			}
-			is(t, "what there was", content(t, dir, "x.jsonl"), before)
+			sinktest.Is(t, "what there was", content(t, dir, "x.jsonl"), before)
 		}
 	}
 }
@@ -264,7 +249,7 @@ func TestOneSinkAFolder(t *testing.T) {
 	if locked, ok := errors.AsType[*LockedError](err); !ok || locked.Dir != dir {
 		t.Errorf("got %v, want *LockedError of %s", err, dir)
 	}
-	says(t, err, "another collection is writing", "folder of its own")
+	sinktest.Says(t, err, "another collection is writing", "folder of its own")
 	if _, err := New(dir).SetAside([]string{"x"}, time.Now()); err == nil {
 		t.Error("files were set aside under an open sink")
 	}
@@ -280,14 +265,14 @@ func TestBadRecordsLeaveNothing(t *testing.T) {
 	s := opened(t, dir, nil)
 	for _, bad := range []string{"", "{", "nope", "\"\xff\"", "1 2", "{}\n{}"} {
 		err := s.Write(t.Context(), "x", raw(`"secret"`, bad))
-		says(t, err, `stream "x"`, "record 2 of 2", "none of them was written")
+		sinktest.Says(t, err, `stream "x"`, "record 2 of 2", "none of them was written")
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error holds content: %v", err)
 		}
 	}
 	put(t, s, "x", `1`)
 	synced(t, s)
-	is(t, "x", content(t, dir, "x.jsonl"), "1\n")
+	sinktest.Is(t, "x", content(t, dir, "x.jsonl"), "1\n")
 }
 
 func TestStreamNames(t *testing.T) {
@@ -304,7 +289,7 @@ func TestStreamNames(t *testing.T) {
 		"": "empty", ".": "dot", "..": "dot", ".hidden": "dot", "../x": "dot", "a/b": "separator", `a\b`: "separator", "a/../../b": "separator",
 		"a\x00b": "control", "a\nb": "control", "\xff": "UTF-8", strings.Repeat("x", folder.MaxName+1): "at most 180",
 	} {
-		says(t, s.Write(t.Context(), stream, raw(`1`)), why, "rename the stream")
+		sinktest.Says(t, s.Write(t.Context(), stream, raw(`1`)), why, "rename the stream")
 	}
 	put(t, s, "a b", `1`)
 	for _, other := range []string{"a_b", "a:b", "A b", "A_B"} {
@@ -329,7 +314,7 @@ func TestOpenRefusesPositionsOfOthers(t *testing.T) {
 		`{"files":{"../x.jsonl":{"length":0}}}`, `{"files":{".x.jsonl":{"length":0}}}`, `{"files":{"/etc/x.jsonl":{"length":0}}}`,
 		`{"files":{"a.jsonl":{"length":0},"A.jsonl":{"length":0}}}`, `{"files":{"x.jsonl":{"length":1e99}}}`, `{"files":{".jsonl":{"length":1}}}`,
 	} {
-		says(t, New(dir).Open(t.Context(), json.RawMessage(p), nil), "position cannot be read", "--fresh")
+		sinktest.Says(t, New(dir).Open(t.Context(), json.RawMessage(p), nil), "position cannot be read", "--fresh")
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("a refused position created the folder")
@@ -357,8 +342,8 @@ func FuzzPosition(f *testing.F) {
 		if err := s.Open(t.Context(), p, nil); err == nil {
 			closed(t, s)
 		}
-		is(t, "file outside", content(t, top, "canary.jsonl"), "sing\n")
-		is(t, "file of no stream", content(t, dir, "canary.txt"), "sing\n")
+		sinktest.Is(t, "file outside", content(t, top, "canary.jsonl"), "sing\n")
+		sinktest.Is(t, "file of no stream", content(t, dir, "canary.txt"), "sing\n")
 		if x := content(t, dir, "x.jsonl"); !strings.HasPrefix("12\n45\n", x) {
 			t.Errorf("x is %q, want a part of what it was", x)
 		}
@@ -409,12 +394,12 @@ func TestSetAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{filepath.Join(dir, "x.jsonl.20260304T040607Z.bak"), filepath.Join(dir, "x.jsonl.20260304T040607Z.2.bak")}
-		is(t, "paths", paths, want[i:i+1])
-		is(t, "what was set aside", content(t, dir, filepath.Base(want[i])), fmt.Sprintf("%d\n", i))
+		sinktest.Is(t, "paths", paths, want[i:i+1])
+		sinktest.Is(t, "what was set aside", content(t, dir, filepath.Base(want[i])), fmt.Sprintf("%d\n", i))
 		if slices.Contains(files(t, dir), "x.jsonl") || slices.Contains(files(t, dir), ".x.jsonl.synced") {
 			t.Errorf("left: %v", files(t, dir))
 		}
-		is(t, "a stream that was not named", content(t, dir, "other.jsonl"), fmt.Sprintf("%d\n", i))
+		sinktest.Is(t, "a stream that was not named", content(t, dir, "other.jsonl"), fmt.Sprintf("%d\n", i))
 	}
 	if _, err := New(dir).SetAside([]string{"../x"}, at); err == nil {
 		t.Error("a bad name was accepted")
@@ -433,11 +418,11 @@ func TestWhatIsNoFileIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := opened(t, dir, nil)
-	says(t, s.Write(t.Context(), "x", raw(`1`)), "not a file", "move it away")
+	sinktest.Says(t, s.Write(t.Context(), "x", raw(`1`)), "not a file", "move it away")
 	closed(t, s)
-	says(t, New(dir).Open(t.Context(), json.RawMessage(`{"files":{"x.jsonl":{"length":5}}}`), nil), "not a file")
+	sinktest.Says(t, New(dir).Open(t.Context(), json.RawMessage(`{"files":{"x.jsonl":{"length":5}}}`), nil), "not a file")
 	plant(t, dir, "file", "")
-	says(t, New(filepath.Join(dir, "file")).Open(t.Context(), nil, nil), "name a folder")
+	sinktest.Says(t, New(filepath.Join(dir, "file")).Open(t.Context(), nil, nil), "name a folder")
 }
 
 // BenchmarkWriteSync is one slice of 100 records of 1 KB, on disk.

@@ -16,6 +16,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/powercut"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
 // died is what a simulated death of the process throws.
@@ -98,7 +99,7 @@ func (f *fate) collectUntil(t *testing.T, work []slice, step int) (dead bool) {
 
 // check reads the parts: they hold committed rows only, without duplicates, in
 // their order, and as many as enough says.
-func (f *fate) check(t testingT, enough func(got, committed int) bool) {
+func (f *fate) check(t sinktest.TB, enough func(got, committed int) bool) {
 	t.Helper()
 	for _, info := range sample {
 		got, want := rows(t, f.dir, info.Name), f.rows[info.Name]
@@ -115,10 +116,10 @@ func (f *fate) check(t testingT, enough func(got, committed int) bool) {
 func TestDeathAtEachStep(t *testing.T) {
 	long := strings.Repeat("x", 150)
 	work := []slice{
-		{"talks": {rec("1", `{"a":1}`)}, "messages": {detail("1", "1", `{"t":"`+long+`"}`)}},
-		{"messages": {detail("1", "2", `{"t":"`+long+`"}`)}},
-		{"messages": {detail("1", "3", `{"t":5}`)}, "talks": {rec("2", `{"a":"`+long+`"}`), rec("3", `{"b":`+strconv.Quote(long)+`}`)}},
-		{"talks": {rec("4", `{"a":2}`)}},
+		{"talks": {sinktest.Record("1", `{"a":1}`)}, "messages": {sinktest.Detail("1", "1", `{"t":"`+long+`"}`)}},
+		{"messages": {sinktest.Detail("1", "2", `{"t":"`+long+`"}`)}},
+		{"messages": {sinktest.Detail("1", "3", `{"t":5}`)}, "talks": {sinktest.Record("2", `{"a":"`+long+`"}`), sinktest.Record("3", `{"b":`+strconv.Quote(long)+`}`)}},
+		{"talks": {sinktest.Record("4", `{"a":2}`)}},
 	}
 	deaths, stride := 0, longtest.Size(29, 13)
 	for first, dead := 0, true; dead; first++ {
@@ -205,7 +206,7 @@ func TestAnySequenceReadsBack(t *testing.T) {
 		for range rapid.IntRange(1, 10).Draw(rt, "slices") {
 			next := maps.Clone(f.rows)
 			for range rapid.IntRange(0, 5).Draw(rt, "records") {
-				r, stream := rec(rapid.SampledFrom([]string{"1", "\x00", "é<"}).Draw(rt, "key"), aRecord(rt)), "talks"
+				r, stream := sinktest.Record(rapid.SampledFrom([]string{"1", "\x00", "é<"}).Draw(rt, "key"), aRecord(rt)), "talks"
 				if rapid.Bool().Draw(rt, "detail") {
 					r.Parent, stream = rapid.SampledFrom([]string{"p", `"`}).Draw(rt, "parent"), "messages"
 				}
@@ -268,7 +269,7 @@ func collectMore(slices int) func(*testing.T, *powercut.Life[committed]) {
 		l.Ack(c)
 		for i := range slices {
 			key := fmt.Sprintf("%d-%d", len(l.Before), i)
-			r := rec(key, fmt.Sprintf(`{"text":"%0100d"}`, i)) // two make a part
+			r := sinktest.Record(key, fmt.Sprintf(`{"text":"%0100d"}`, i)) // two make a part
 			for _, stream := range sample {
 				put(t, s, stream.Name, r)
 			}
@@ -357,7 +358,7 @@ func TestAPowerCutBringsNothingBackThatWasDiscarded(t *testing.T) {
 		l.Step()
 		l.Ack(c)
 		for _, stream := range sample {
-			put(t, s, stream.Name, rec("1", `{"text":"lost"}`))
+			put(t, s, stream.Name, sinktest.Record("1", `{"text":"lost"}`))
 		}
 		synced(t, s)
 		closed(t, s)

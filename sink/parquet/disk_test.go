@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 		if err := s.Open(context.Background(), nil, sample); err != nil {
 			return err
 		}
-		return s.Write(context.Background(), "talks", []collect.Record{rec("1", `1`)})
+		return s.Write(context.Background(), "talks", []collect.Record{sinktest.Record("1", `1`)})
 	})
 }
 
@@ -43,7 +43,7 @@ func noise(key string) collect.Record {
 	for i := range b {
 		b[i] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"[rand.IntN(64)]
 	}
-	return rec(key, `"`+string(b)+`"`)
+	return sinktest.Record(key, `"`+string(b)+`"`)
 }
 
 // TestFullDisk writes until the disk is full: in a spool, or in a part that is
@@ -84,9 +84,9 @@ func fillDisk(t *testing.T, way fulldisk.Way, target int64) {
 	if err == nil {
 		t.Fatal("the disk was never full")
 	}
-	says(t, err, way.Says, "what was committed is kept", dir)
-	is(t, "the part is to blame", strings.Contains(err.Error(), temporary), target < partSize)
-	if err := s.Write(t.Context(), "messages", []collect.Record{detail("1", "1", `1`)}); err == nil {
+	sinktest.Says(t, err, way.Says, "what was committed is kept", dir)
+	sinktest.Is(t, "the part is to blame", strings.Contains(err.Error(), temporary), target < partSize)
+	if err := s.Write(t.Context(), "messages", []collect.Record{sinktest.Detail("1", "1", `1`)}); err == nil {
 		t.Error("a sink that failed wrote more")
 	}
 	if _, err := s.Sync(t.Context()); err == nil {
@@ -95,11 +95,11 @@ func fillDisk(t *testing.T, way fulldisk.Way, target int64) {
 	closed(t, s)
 	free()
 	s = opened(t, New(dir), p)
-	is(t, "rows", len(rows(t, dir, "talks")), n)
-	put(t, s, "talks", rec("last", `1`))
+	sinktest.Is(t, "rows", len(rows(t, dir, "talks")), n)
+	put(t, s, "talks", sinktest.Record("last", `1`))
 	synced(t, s)
 	closed(t, s)
-	is(t, "rows", len(rows(t, dir, "talks")), n+1)
+	sinktest.Is(t, "rows", len(rows(t, dir, "talks")), n+1)
 }
 
 // TestAPartThatCannotBeMade: the rows stay in the spool.
@@ -108,21 +108,21 @@ func TestAPartThatCannotBeMade(t *testing.T) {
 		t.Run(when, func(t *testing.T) {
 			dir := t.TempDir()
 			s := opened(t, small(dir), nil)
-			put(t, s, "talks", rec("1", `"`+strings.Repeat("x", 300)+`"`))
+			put(t, s, "talks", sinktest.Record("1", `"`+strings.Repeat("x", 300)+`"`))
 			p := synced(t, s)
 			blocked := filepath.Join(dir, "talks", temporary)
 			if err := os.Mkdir(blocked, 0o700); err != nil {
 				t.Fatal(err)
 			}
 			if when == "close" {
-				says(t, s.Close(), blocked)
+				sinktest.Says(t, s.Close(), blocked)
 			} else {
-				says(t, s.Write(t.Context(), "talks", []collect.Record{rec("2", `2`)}), blocked)
+				sinktest.Says(t, s.Write(t.Context(), "talks", []collect.Record{sinktest.Record("2", `2`)}), blocked)
 				closed(t, s)
 			}
-			is(t, "rows", len(rows(t, dir, "talks")), 0)
+			sinktest.Is(t, "rows", len(rows(t, dir, "talks")), 0)
 			opened(t, small(dir), p)
-			is(t, "rows", len(rows(t, dir, "talks")), 1)
+			sinktest.Is(t, "rows", len(rows(t, dir, "talks")), 1)
 		})
 	}
 }
@@ -140,7 +140,7 @@ func TestWithoutPermission(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			err := sinktest.Refused(t, childEnv+"=write\n"+dir, map[string]os.FileMode{filepath.Dir(dir): 0o755, dir: c.dir, filepath.Join(dir, folder.LockName): c.lock})
-			says(t, err, "cannot be written", "right to write", c.says)
+			sinktest.Says(t, err, "cannot be written", "right to write", c.says)
 		})
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
@@ -158,6 +158,6 @@ func TestLockEndsWithTheProcess(t *testing.T) {
 	kill()
 	// It had a spool of which no position was ever given out.
 	_, err := New(dir).SetAside([]string{"talks"}, time.Unix(0, 0))
-	is(t, "set aside", err, nil)
-	put(t, opened(t, New(dir), nil), "talks", rec("2", `2`))
+	sinktest.Is(t, "set aside", err, nil)
+	put(t, opened(t, New(dir), nil), "talks", sinktest.Record("2", `2`))
 }

@@ -1,7 +1,6 @@
 package parquet
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/parquet-go/parquet-go"
@@ -19,14 +17,6 @@ import (
 	"github.com/headway-go/headway/sink/internal/folder"
 	"github.com/headway-go/headway/sink/internal/sinktest"
 )
-
-// testingT is what tests, benchmarks and properties share.
-type testingT interface {
-	Helper()
-	Context() context.Context
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
 
 // sample are the streams of most tests: a list and its details.
 var sample = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
@@ -48,14 +38,14 @@ func opened(t *testing.T, s *Sink, committed json.RawMessage) *Sink {
 	return s
 }
 
-func put(t testingT, s *Sink, stream string, records ...collect.Record) {
+func put(t sinktest.TB, s *Sink, stream string, records ...collect.Record) {
 	t.Helper()
 	if err := s.Write(t.Context(), stream, records); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func synced(t testingT, s *Sink) json.RawMessage {
+func synced(t sinktest.TB, s *Sink) json.RawMessage {
 	t.Helper()
 	p, err := s.Sync(t.Context())
 	if err != nil {
@@ -64,19 +54,11 @@ func synced(t testingT, s *Sink) json.RawMessage {
 	return p
 }
 
-func closed(t testingT, s *Sink) {
+func closed(t sinktest.TB, s *Sink) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func rec(key, data string) collect.Record {
-	return collect.Record{Key: key, Data: json.RawMessage(data)}
-}
-
-func detail(parent, key, data string) collect.Record {
-	return collect.Record{Parent: parent, Key: key, Data: json.RawMessage(data)}
 }
 
 func plant(t *testing.T, path, text string) {
@@ -87,7 +69,7 @@ func plant(t *testing.T, path, text string) {
 }
 
 // files lists a folder with what is hidden, but without the lock.
-func files(t testingT, dir string) (names []string) {
+func files(t sinktest.TB, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil && !os.IsNotExist(err) {
@@ -108,7 +90,7 @@ type row struct {
 }
 
 // rows reads all parts of a stream, in their order, as the package comment says.
-func rows(t testingT, dir, stream string) (all []row) {
+func rows(t sinktest.TB, dir, stream string) (all []row) {
 	t.Helper()
 	parts, err := filepath.Glob(filepath.Join(dir, stream, "*.parquet"))
 	if err != nil {
@@ -120,7 +102,7 @@ func rows(t testingT, dir, stream string) (all []row) {
 	return all
 }
 
-func readPart(t testingT, path string) (all []row) {
+func readPart(t sinktest.TB, path string) (all []row) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -157,7 +139,7 @@ func readPart(t testingT, path string) (all []row) {
 	return all
 }
 
-func restored(t testingT, schema *parquet.Schema, values parquet.Row) (r row) {
+func restored(t sinktest.TB, schema *parquet.Schema, values parquet.Row) (r row) {
 	t.Helper()
 	record, rest := map[string]any{}, map[string]any{}
 	var whole []any // at most one
@@ -172,9 +154,9 @@ func restored(t testingT, schema *parquet.Schema, values parquet.Row) (r row) {
 		case "_parent":
 			r.parent = string(v.ByteArray())
 		case "_value":
-			whole = append(whole, parsed(t, string(v.ByteArray())))
+			whole = append(whole, sinktest.Parsed(t, string(v.ByteArray())))
 		case "_rest":
-			rest = parsed(t, string(v.ByteArray())).(map[string]any)
+			rest = sinktest.Parsed(t, string(v.ByteArray())).(map[string]any)
 		default:
 			switch kindOf(f.Type()) {
 			case field.Boolean:
@@ -188,7 +170,7 @@ func restored(t testingT, schema *parquet.Schema, values parquet.Row) (r row) {
 				}
 				record[name] = json.Number(b)
 			case field.JSON:
-				record[name] = parsed(t, string(v.ByteArray()))
+				record[name] = sinktest.Parsed(t, string(v.ByteArray()))
 			default:
 				record[name] = string(v.ByteArray())
 			}
@@ -203,39 +185,12 @@ func restored(t testingT, schema *parquet.Schema, values parquet.Row) (r row) {
 	return r
 }
 
-func parsed(t testingT, text string) any {
-	t.Helper()
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err, text)
-	}
-	return v
-}
-
 // rowOf is a record as it should be read back.
-func rowOf(t testingT, r collect.Record) row {
+func rowOf(t sinktest.TB, r collect.Record) row {
 	t.Helper()
-	return row{r.Key, r.Parent, parsed(t, string(r.Data))}
+	return row{r.Key, r.Parent, sinktest.Parsed(t, string(r.Data))}
 }
 
 func sameRow(a, b row) bool {
 	return a.key == b.key && a.parent == b.parent && sinktest.Same(a.value, b.value)
-}
-
-func is(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s is %v, want %v", what, got, want)
-	}
-}
-
-func says(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	for _, p := range parts {
-		if err == nil || !strings.Contains(err.Error(), p) {
-			t.Errorf("error %v does not say %q", err, p)
-		}
-	}
 }

@@ -14,42 +14,43 @@ import (
 	"github.com/parquet-go/parquet-go"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
 func TestPartsGrowUntilTheyAreComplete(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "out")
 	s := opened(t, small(dir), nil)
-	is(t, "first position", string(synced(t, s)), `{"streams":{"messages":{"part":1,"spool":0},"talks":{"part":1,"spool":0}}}`)
-	put(t, s, "talks", rec("1", `{"a": 1}`), rec("2", `{"a":2}`))
+	sinktest.Is(t, "first position", string(synced(t, s)), `{"streams":{"messages":{"part":1,"spool":0},"talks":{"part":1,"spool":0}}}`)
+	put(t, s, "talks", sinktest.Record("1", `{"a": 1}`), sinktest.Record("2", `{"a":2}`))
 	p := synced(t, s)
-	is(t, "position", string(p), `{"streams":{"messages":{"part":1,"spool":0},"talks":{"part":1,"spool":34}}}`)
-	is(t, "files before Close", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl"})
+	sinktest.Is(t, "position", string(p), `{"streams":{"messages":{"part":1,"spool":0},"talks":{"part":1,"spool":34}}}`)
+	sinktest.Is(t, "files before Close", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl"})
 	closed(t, s)
-	is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl", "part-000001.parquet"})
-	is(t, "rows", rows(t, dir, "talks"), []row{{"1", "", parsed(t, `{"a":1}`)}, {"2", "", parsed(t, `{"a":2}`)}})
-	is(t, "folders", files(t, dir), []string{"talks"})
+	sinktest.Is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl", "part-000001.parquet"})
+	sinktest.Is(t, "rows", rows(t, dir, "talks"), []row{{"1", "", sinktest.Parsed(t, `{"a":1}`)}, {"2", "", sinktest.Parsed(t, `{"a":2}`)}})
+	sinktest.Is(t, "folders", files(t, dir), []string{"talks"})
 
 	// A second run adds to the same part.
 	s = opened(t, small(dir), p)
-	put(t, s, "talks", rec("3", `{"b":"x"}`))
+	put(t, s, "talks", sinktest.Record("3", `{"b":"x"}`))
 	p = synced(t, s)
 	closed(t, s)
-	is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl", "part-000001.parquet"})
-	is(t, "rows", len(rows(t, dir, "talks")), 3)
+	sinktest.Is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl", "part-000001.parquet"})
+	sinktest.Is(t, "rows", len(rows(t, dir, "talks")), 3)
 
 	// A third one fills it.
 	s = opened(t, small(dir), p)
-	put(t, s, "talks", rec("4", `{"b":"`+strings.Repeat("x", 200)+`"}`))
+	put(t, s, "talks", sinktest.Record("4", `{"b":"`+strings.Repeat("x", 200)+`"}`))
 	synced(t, s)
-	put(t, s, "talks", rec("5", `{"c":true}`))
-	is(t, "rows of slices that were committed", len(rows(t, dir, "talks")), 4)
+	put(t, s, "talks", sinktest.Record("5", `{"c":true}`))
+	sinktest.Is(t, "rows of slices that were committed", len(rows(t, dir, "talks")), 4)
 	p = synced(t, s)
-	is(t, "position", string(p), `{"streams":{"messages":{"part":1,"spool":0},"talks":{"part":2,"spool":20}}}`)
-	is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl", ".part-000002.jsonl", "part-000001.parquet"})
+	sinktest.Is(t, "position", string(p), `{"streams":{"messages":{"part":1,"spool":0},"talks":{"part":2,"spool":20}}}`)
+	sinktest.Is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl", ".part-000002.jsonl", "part-000001.parquet"})
 	synced(t, s)
-	is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000002.jsonl", "part-000001.parquet"})
+	sinktest.Is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000002.jsonl", "part-000001.parquet"})
 	closed(t, s)
-	is(t, "rows", len(rows(t, dir, "talks")), 5)
+	sinktest.Is(t, "rows", len(rows(t, dir, "talks")), 5)
 }
 
 func columnTypes(t *testing.T, path string) string {
@@ -83,7 +84,7 @@ func TestColumnsAppearAndWidenAcrossParts(t *testing.T) {
 		`{"a":7,"c":3,"g":9007199254740993}`,
 		`{"a":9007199254740993,"b":true,"g":0.5}`,
 	} {
-		put(t, s, "messages", detail("p", fmt.Sprint(i), data))
+		put(t, s, "messages", sinktest.Detail("p", fmt.Sprint(i), data))
 		synced(t, s)
 	}
 	closed(t, s)
@@ -93,10 +94,10 @@ func TestColumnsAppearAndWidenAcrossParts(t *testing.T) {
 		"_key STRING, _parent STRING, _rest JSON, _value JSON, a DOUBLE, b STRING, c STRING, d STRING, e STRING, g INT64",
 		"_key STRING, _parent STRING, _rest JSON, _value JSON, a DOUBLE, b STRING, c STRING, d STRING, e STRING, g DOUBLE",
 	} {
-		is(t, fmt.Sprint("part ", i+1), columnTypes(t, filepath.Join(dir, "messages", partName(int64(i+1)))), want)
+		sinktest.Is(t, fmt.Sprint("part ", i+1), columnTypes(t, filepath.Join(dir, "messages", partName(int64(i+1)))), want)
 	}
 	got := rows(t, dir, "messages")
-	is(t, "the last row", got[3].value, parsed(t, `{"a":9007199254740993,"b":true,"g":0.5}`))
+	sinktest.Is(t, "the last row", got[3].value, sinktest.Parsed(t, `{"a":9007199254740993,"b":true,"g":0.5}`))
 }
 
 func TestMoreFieldsThanColumns(t *testing.T) {
@@ -106,11 +107,11 @@ func TestMoreFieldsThanColumns(t *testing.T) {
 	for i := range 1500 {
 		fields = append(fields, fmt.Sprintf(`"f%d":%d`, i, i))
 	}
-	r := rec("1", "{"+strings.Join(fields, ",")+"}")
+	r := sinktest.Record("1", "{"+strings.Join(fields, ",")+"}")
 	put(t, s, "talks", r)
 	synced(t, s)
 	closed(t, s)
-	is(t, "columns", strings.Count(columnTypes(t, filepath.Join(dir, "talks", partName(1))), ", ")+1, maxColumns+3)
+	sinktest.Is(t, "columns", strings.Count(columnTypes(t, filepath.Join(dir, "talks", partName(1))), ", ")+1, maxColumns+3)
 	if got := rows(t, dir, "talks"); len(got) != 1 || !sameRow(got[0], rowOf(t, r)) {
 		t.Error("the record does not read back")
 	}
@@ -120,7 +121,7 @@ func TestMoreFieldsThanColumns(t *testing.T) {
 func TestAProgramReadsStructs(t *testing.T) {
 	dir := t.TempDir()
 	s := opened(t, New(dir), nil)
-	put(t, s, "talks", rec("1", `{"id":1,"title":"one"}`), rec("2", `{"id":2,"title":null}`))
+	put(t, s, "talks", sinktest.Record("1", `{"id":1,"title":"one"}`), sinktest.Record("2", `{"id":2,"title":null}`))
 	synced(t, s)
 	closed(t, s)
 	type talk struct {
@@ -140,7 +141,7 @@ func TestRowGroups(t *testing.T) {
 	s := opened(t, New(dir), nil)
 	big := `{"a":"` + strings.Repeat("x", 1<<20) + `"}`
 	for i := range 20 {
-		put(t, s, "talks", rec(fmt.Sprint(i), big))
+		put(t, s, "talks", sinktest.Record(fmt.Sprint(i), big))
 	}
 	synced(t, s)
 	closed(t, s)
@@ -153,7 +154,7 @@ func TestRowGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	is(t, "row groups and rows", fmt.Sprint(len(p.RowGroups()), p.NumRows()), "2 20")
+	sinktest.Is(t, "row groups and rows", fmt.Sprint(len(p.RowGroups()), p.NumRows()), "2 20")
 }
 
 // TestACommitThatFailed: Close made its rows readable, Open takes them back.
@@ -161,32 +162,32 @@ func TestACommitThatFailed(t *testing.T) {
 	dir := t.TempDir()
 	s := opened(t, small(dir), nil)
 	begin := synced(t, s)
-	put(t, s, "talks", rec("1", `1`))
+	put(t, s, "talks", sinktest.Record("1", `1`))
 	p := synced(t, s)
-	put(t, s, "talks", rec("2", `2`))
+	put(t, s, "talks", sinktest.Record("2", `2`))
 	synced(t, s)
 	closed(t, s)
-	is(t, "rows", len(rows(t, dir, "talks")), 2)
+	sinktest.Is(t, "rows", len(rows(t, dir, "talks")), 2)
 	s = opened(t, small(dir), p)
-	is(t, "rows", rows(t, dir, "talks"), []row{{"1", "", parsed(t, `1`)}})
+	sinktest.Is(t, "rows", rows(t, dir, "talks"), []row{{"1", "", sinktest.Parsed(t, `1`)}})
 	closed(t, s)
 	opened(t, small(dir), begin)
-	is(t, "rows", len(rows(t, dir, "talks")), 0)
-	is(t, "files", len(files(t, filepath.Join(dir, "talks"))), 0)
+	sinktest.Is(t, "rows", len(rows(t, dir, "talks")), 0)
+	sinktest.Is(t, "files", len(files(t, filepath.Join(dir, "talks"))), 0)
 }
 
 func TestAStreamThatIsNoLongerCollected(t *testing.T) {
 	dir := t.TempDir()
 	s := opened(t, small(dir), nil)
-	put(t, s, "talks", rec("1", `1`))
+	put(t, s, "talks", sinktest.Record("1", `1`))
 	p := synced(t, s)
 	die(s)
 	s = small(dir)
 	if err := s.Open(t.Context(), p, nil); err != nil {
 		t.Fatal(err)
 	}
-	is(t, "rows", len(rows(t, dir, "talks")), 1)
-	is(t, "position", string(synced(t, s)), string(p))
+	sinktest.Is(t, "rows", len(rows(t, dir, "talks")), 1)
+	sinktest.Is(t, "position", string(synced(t, s)), string(p))
 	closed(t, s)
 }
 
@@ -195,12 +196,12 @@ func TestWhatIsLostIsAnErrorAndNothingIsChanged(t *testing.T) {
 		dir = t.TempDir()
 		s := opened(t, small(dir), nil)
 		for i := range 3 { // two complete parts and a spool
-			put(t, s, "talks", rec(fmt.Sprint(i), `"`+strings.Repeat("x", 250-i*100)+`"`))
-			put(t, s, "talks", rec(fmt.Sprint(i), `"`+strings.Repeat("y", 70-i*20)+`"`))
+			put(t, s, "talks", sinktest.Record(fmt.Sprint(i), `"`+strings.Repeat("x", 250-i*100)+`"`))
+			put(t, s, "talks", sinktest.Record(fmt.Sprint(i), `"`+strings.Repeat("y", 70-i*20)+`"`))
 			p = synced(t, s)
 		}
 		closed(t, s)
-		is(t, "position", strings.Contains(string(p), `"talks":{"part":3,"spool":104}`), true)
+		sinktest.Is(t, "position", strings.Contains(string(p), `"talks":{"part":3,"spool":104}`), true)
 		return dir, p
 	}
 	for name, c := range map[string]struct {
@@ -227,8 +228,8 @@ func TestWhatIsLostIsAnErrorAndNothingIsChanged(t *testing.T) {
 			if _, ok := errors.AsType[*LostError](err); !ok {
 				t.Errorf("got %v, want a LostError", err)
 			}
-			says(t, err, c.says, in, "restore", "--fresh")
-			is(t, "files", files(t, in), before)
+			sinktest.Says(t, err, c.says, in, "restore", "--fresh")
+			sinktest.Is(t, "files", files(t, in), before)
 		})
 	}
 	t.Run("the part that grows", func(t *testing.T) {
@@ -237,7 +238,7 @@ func TestWhatIsLostIsAnErrorAndNothingIsChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		opened(t, small(dir), p)
-		is(t, "rows", len(rows(t, dir, "talks")), 6) // made again of the spool
+		sinktest.Is(t, "rows", len(rows(t, dir, "talks")), 6) // made again of the spool
 	})
 	t.Run("a line", func(t *testing.T) {
 		dir, p := begin(t)
@@ -250,7 +251,7 @@ func TestWhatIsLostIsAnErrorAndNothingIsChanged(t *testing.T) {
 		if err := errors.Join(os.WriteFile(path, b, 0o600), os.Remove(filepath.Join(dir, "talks", partName(3)))); err != nil {
 			t.Fatal(err)
 		}
-		says(t, small(dir).Open(t.Context(), p, sample), "is damaged in line 1", path)
+		sinktest.Says(t, small(dir).Open(t.Context(), p, sample), "is damaged in line 1", path)
 	})
 }
 
@@ -263,39 +264,39 @@ func TestForeignPartsAreNotTouched(t *testing.T) {
 		if f, ok := errors.AsType[*ForeignError](err); !ok || f.Path != path || f.Stream != "talks" {
 			t.Errorf("got %v, want a ForeignError", err)
 		}
-		says(t, err, "move it away", "--fresh")
+		sinktest.Says(t, err, "move it away", "--fresh")
 		b, err := os.ReadFile(path)
-		is(t, "the file", fmt.Sprint(string(b), " ", err), "mine <nil>")
+		sinktest.Is(t, "the file", fmt.Sprint(string(b), " ", err), "mine <nil>")
 	}
 	// Other files in the folder are their owner's.
 	dir := t.TempDir()
 	plant(t, filepath.Join(dir, "talks", "notes.parquet"), "mine")
 	s := opened(t, small(dir), nil)
-	put(t, s, "talks", rec("1", `1`))
+	put(t, s, "talks", sinktest.Record("1", `1`))
 	p := synced(t, s)
 	closed(t, s)
 	closed(t, opened(t, small(dir), p))
-	is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl", "notes.parquet", "part-000001.parquet"})
+	sinktest.Is(t, "files", files(t, filepath.Join(dir, "talks")), []string{".part-000001.jsonl", "notes.parquet", "part-000001.parquet"})
 }
 
 func TestSetAside(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
 	paths, err := New(dir).SetAside([]string{"talks"}, at)
-	is(t, "nothing", fmt.Sprint(paths, err), "[] <nil>")
+	sinktest.Is(t, "nothing", fmt.Sprint(paths, err), "[] <nil>")
 	for _, want := range []string{"talks.20260506T070809Z.bak", "talks.20260506T070809Z.2.bak"} {
 		s := small(dir)
 		if err := s.Open(t.Context(), nil, sample); err != nil {
 			t.Fatal(err)
 		}
-		put(t, s, "talks", rec("1", `1`))
+		put(t, s, "talks", sinktest.Record("1", `1`))
 		_, err = s.SetAside([]string{"talks"}, at)
-		says(t, err, "before Open")
+		sinktest.Says(t, err, "before Open")
 		synced(t, s)
 		closed(t, s)
 		paths, err := s.SetAside([]string{"talks", "messages"}, at)
-		is(t, "aside", fmt.Sprint(paths, err), fmt.Sprintf("[%s] <nil>", filepath.Join(dir, want)))
-		is(t, "rows aside", len(rows(t, dir, want)), 1)
+		sinktest.Is(t, "aside", fmt.Sprint(paths, err), fmt.Sprintf("[%s] <nil>", filepath.Join(dir, want)))
+		sinktest.Is(t, "rows aside", len(rows(t, dir, want)), 1)
 	}
 }
 
@@ -305,18 +306,18 @@ func TestOneSinkAFolder(t *testing.T) {
 	if _, ok := errors.AsType[*LockedError](New(dir).Open(t.Context(), nil, sample)); !ok {
 		t.Error("two sinks opened one folder")
 	}
-	says(t, s.Open(t.Context(), nil, sample), "open already")
+	sinktest.Says(t, s.Open(t.Context(), nil, sample), "open already")
 	closed(t, s)
 	closed(t, opened(t, New(dir), nil))
 }
 
 func TestWhatCannotBeWritten(t *testing.T) {
 	s := opened(t, New(t.TempDir()), nil)
-	for _, r := range []collect.Record{rec("1", `{`), rec("1", ``), rec("1", "\"\xff\""), rec("\xff", `1`), detail("\xff", "1", `1`)} {
-		says(t, s.Write(t.Context(), "talks", []collect.Record{rec("0", `1`), r}), "record 2 of 2", "not JSON in UTF-8")
+	for _, r := range []collect.Record{sinktest.Record("1", `{`), sinktest.Record("1", ``), sinktest.Record("1", "\"\xff\""), sinktest.Record("\xff", `1`), sinktest.Detail("\xff", "1", `1`)} {
+		sinktest.Says(t, s.Write(t.Context(), "talks", []collect.Record{sinktest.Record("0", `1`), r}), "record 2 of 2", "not JSON in UTF-8")
 	}
-	says(t, s.Write(t.Context(), "x", []collect.Record{rec("0", `1`)}), `stream "x" was not passed`)
-	is(t, "position", strings.Contains(string(synced(t, s)), `"talks":{"part":1,"spool":0}`), true)
+	sinktest.Says(t, s.Write(t.Context(), "x", []collect.Record{sinktest.Record("0", `1`)}), `stream "x" was not passed`)
+	sinktest.Is(t, "position", strings.Contains(string(synced(t, s)), `"talks":{"part":1,"spool":0}`), true)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Write(ctx, "talks", nil); !errors.Is(err, context.Canceled) {
@@ -324,9 +325,9 @@ func TestWhatCannotBeWritten(t *testing.T) {
 	}
 	closed(t, s)
 	closed(t, s)
-	says(t, s.Write(t.Context(), "talks", nil), "not open")
+	sinktest.Says(t, s.Write(t.Context(), "talks", nil), "not open")
 	_, err := s.Sync(t.Context())
-	says(t, err, "not open")
+	sinktest.Says(t, err, "not open")
 }
 
 func TestPositionsAndNamesThatAreRefused(t *testing.T) {
@@ -334,10 +335,10 @@ func TestPositionsAndNamesThatAreRefused(t *testing.T) {
 		`{"files":{}}`, `{`, `[]`, `{}`, `{"streams":{"a":{"part":0,"spool":0}}}`, `{"streams":{"a":{"part":1,"spool":-1}}}`,
 		`{"streams":{"../a":{"part":1,"spool":0}}}`, `{"streams":{"a":{"part":1,"spool":0},"A":{"part":1,"spool":0}}}`,
 	} {
-		says(t, New(t.TempDir()).Open(t.Context(), json.RawMessage(p), sample), "no file was changed", "--fresh")
+		sinktest.Says(t, New(t.TempDir()).Open(t.Context(), json.RawMessage(p), sample), "no file was changed", "--fresh")
 	}
 	for _, name := range []string{"", ".a", "a/b", `a\b`, "a\n", "\xff", "a.bak", strings.Repeat("x", 181)} {
-		says(t, New(t.TempDir()).Open(t.Context(), nil, []collect.StreamInfo{{Name: name}}), "rename the stream")
+		sinktest.Says(t, New(t.TempDir()).Open(t.Context(), nil, []collect.StreamInfo{{Name: name}}), "rename the stream")
 	}
 	err := New(t.TempDir()).Open(t.Context(), nil, []collect.StreamInfo{{Name: "a b"}, {Name: "A_b"}})
 	if !errors.Is(err, errShared) {
@@ -349,7 +350,7 @@ func page(n int) []collect.Record {
 	text := strings.Repeat("lorem ipsum ", 67)
 	records := make([]collect.Record, n)
 	for i := range records {
-		records[i] = rec(fmt.Sprintf("item-%08d", i), fmt.Sprintf(`{"id":%d,"title":"Item %d","open":true,"score":%d.5,"tags":["a","b"],`+
+		records[i] = sinktest.Record(fmt.Sprintf("item-%08d", i), fmt.Sprintf(`{"id":%d,"title":"Item %d","open":true,"score":%d.5,"tags":["a","b"],`+
 			`"author":{"id":7,"name":"somebody"},"created":"2026-05-06T07:08:09Z","deleted":null,"n":12,"text":"%s"}`, i, i, i, text))
 	}
 	return records

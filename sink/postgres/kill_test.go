@@ -3,17 +3,12 @@
 package postgres_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +17,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/pgserver"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/sink/postgres"
 	store "github.com/headway-go/headway/store/postgres"
 )
@@ -30,12 +26,7 @@ import (
 const childEnv = "HEADWAY_POSTGRES_SINK_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(childEnv); role != "" {
-		words := strings.Split(role, "\n")
-		fmt.Println("ended", gather(words[0], words[1], words[2]))
-		os.Exit(1)
-	}
-	pgserver.Main(m)
+	pgserver.Main(m, os.Getenv(childEnv), func(args []string) error { return gather(args[0], args[1], args[2]) })
 }
 
 const (
@@ -53,9 +44,9 @@ func gather(state, at, run string) (err error) {
 	if err != nil {
 		return err
 	}
-	b := &bench{store: s, sink: postgres.For("c", at, "", state)}
+	b := &sinktest.Bench[collect.Recognizer]{Store: s, Sink: postgres.For("c", at, "", state)}
 	for {
-		b.lease, err = s.Acquire(ctx, collect.LeaseRequest{Connection: "c", Run: run, Holder: run, Now: time.Now(), TTL: lifetime})
+		b.Lease, err = s.Acquire(ctx, collect.LeaseRequest{Connection: "c", Run: run, Holder: run, Now: time.Now(), TTL: lifetime})
 		if _, held := errors.AsType[*collect.HeldError](err); !held {
 			break
 		}
@@ -74,11 +65,11 @@ func gather(state, at, run string) (err error) {
 			return err
 		}
 	}
-	if err := b.sink.Open(ctx, now.Sink, streams); err != nil {
+	if err := b.Sink.Open(ctx, now.Sink, streams); err != nil {
 		return err
 	}
 	for ; ; n++ {
-		if err := s.Renew(ctx, b.lease, time.Now(), lifetime); err != nil {
+		if err := s.Renew(ctx, b.Lease, time.Now(), lifetime); err != nil {
 			return err
 		}
 		var records []collect.Record
@@ -91,32 +82,31 @@ func gather(state, at, run string) (err error) {
 			if n%10 == 9 {
 				value = `"` + value + `"`
 			}
-			records = append(records, rec(key, fmt.Sprintf(`{"slice":%d,"f%d":%s}`, n, n/10%50, value)))
+			records = append(records, sinktest.Record(key, fmt.Sprintf(`{"slice":%d,"f%d":%s}`, n, n/10%50, value)))
 		}
-		if err := b.sink.Write(ctx, "talks", records); err != nil {
+		if err := b.Sink.Write(ctx, "talks", records); err != nil {
 			return err
 		}
-		position, err := b.sink.Sync(ctx)
-		if err != nil {
-			return err
-		}
-		c := collect.Commit{
-			At: time.Now(), Sink: position, SinkAt: b.sink.Location(),
+		if err := sinktest.Commit(ctx, printing{s, n + 1}, b.Lease, b.Sink, collect.Commit{
 			Lane: &collect.Lane{Stream: "talks", Kind: collect.Catchup, Cursor: strconv.Itoa(n + 1), Walking: true},
-		}
-		if t, ok := b.sink.(collect.Transactional); ok {
-			c.Within = t.Pending()
-		}
-		if err := s.Commit(ctx, b.lease, c); err != nil {
+		}); err != nil {
 			return err
-		}
-		fmt.Println("committed", n+1)
-		if i, ok := b.sink.(collect.Informed); ok {
-			if err := i.Committed(ctx, position); err != nil {
-				return err
-			}
 		}
 	}
+}
+
+// printing prints each acknowledged commit, before the sink is called again.
+type printing struct {
+	collect.Store
+	n int
+}
+
+func (p printing) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
+	err := p.Store.Commit(ctx, l, c)
+	if err == nil {
+		fmt.Println("committed", p.n)
+	}
+	return err
 }
 
 // Processes are killed at random instants, and sometimes the server too. The tables have
@@ -138,7 +128,7 @@ func TestCollectorsThatAreKilled(t *testing.T) {
 			acknowledged := 0
 			kills, every := longtest.Size(4, 200), longtest.Size(3, 10)
 			for i := range kills {
-				acknowledged = killed(t, server, state+"\n"+at+"\n"+fmt.Sprintf("r%d", i), acknowledged, i%every == every-1)
+				acknowledged = server.KillWriter(t, childEnv+"="+state+"\n"+at+"\n"+fmt.Sprintf("r%d", i), acknowledged, i%every == every-1)
 				now, err := s.Load(t.Context(), "c")
 				if err != nil {
 					t.Fatal(err)
@@ -147,11 +137,12 @@ func TestCollectorsThatAreKilled(t *testing.T) {
 				if cursor < acknowledged || cursor > acknowledged+1 {
 					t.Fatalf("kill %d: %d were acknowledged, the cursor is at %d", i, acknowledged, cursor)
 				}
-				b := &bench{at: at, store: s, sink: postgres.For("c", at, "", state)}
-				if err := b.sink.Open(t.Context(), now.Sink, streams); err != nil { // applies the staged slice
+				b := &bench{at: at}
+				b.Store, b.Sink = s, postgres.For("c", at, "", state)
+				if err := b.Sink.Open(t.Context(), now.Sink, streams); err != nil { // applies the staged slice
 					t.Fatal(err)
 				}
-				if err := b.sink.Close(); err != nil {
+				if err := b.Sink.Close(); err != nil {
 					t.Fatal(err)
 				}
 				got := b.query(t, `SELECT count(*), count(DISTINCT slice), min(slice), max(slice) FROM talks WHERE _key NOT LIKE 'again%'`) +
@@ -165,65 +156,15 @@ func TestCollectorsThatAreKilled(t *testing.T) {
 	}
 }
 
-// killed runs a collecting process and kills it after some slices; with restart, the server
-// is killed before. It returns the last acknowledged slice.
-func killed(t *testing.T, server *pgserver.Server, role string, acknowledged int, restart bool) int {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self)
-	cmd.Env = append(os.Environ(), childEnv+"="+role)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(out)
-	for left := 1 + rand.IntN(20); lines.Scan(); left-- {
-		n, ok := strings.CutPrefix(lines.Text(), "committed ")
-		if !ok {
-			t.Fatal(lines.Text())
-		}
-		if acknowledged, err = strconv.Atoi(n); err != nil {
-			t.Fatal(err)
-		}
-		if restart {
-			server.Stop(t, syscall.SIGQUIT)
-			server.Start(t)
-			restart = false
-		}
-		if left <= 0 {
-			_ = cmd.Process.Kill()
-		}
-	}
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // killed
-	return acknowledged
-}
-
-// testingT is what tests, benchmarks and properties share.
-type testingT interface {
-	Helper()
-	Context() context.Context
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // streams are a list and its details, for most tests.
 var streams = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
 
 // bench is a store, a lease, and the sink of one connection: in the store's database, or in
 // another one.
 type bench struct {
+	sinktest.Bench[collect.Recognizer]
+
 	state, at string
-	store     collect.Store
-	lease     collect.Lease
-	sink      collect.Recognizer
-	streams   []collect.StreamInfo
 }
 
 // ways are the two databases that records can be in.
@@ -239,85 +180,32 @@ func newBench(t testing.TB, server *pgserver.Server, together bool) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.store = s
-	if b.lease, err = s.Acquire(t.Context(), collect.LeaseRequest{Connection: "c", Run: "r", Holder: "host", Now: time.Now(), TTL: time.Hour}); err != nil {
+	b.Store = s
+	if b.Lease, err = s.Acquire(t.Context(), collect.LeaseRequest{Connection: "c", Run: "r", Holder: "host", Now: time.Now(), TTL: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	b.sink = postgres.For("c", b.at, "", b.state)
-	if _, in := b.sink.(*postgres.Sink); in != together {
-		t.Fatalf("the sink is a %T", b.sink)
+	b.Sink = postgres.For("c", b.at, "", b.state)
+	if _, in := b.Sink.(*postgres.Sink); in != together {
+		t.Fatalf("the sink is a %T", b.Sink)
 	}
-	b.open(t, streams...)
+	b.Open(t, streams...)
 	t.Cleanup(func() {
-		if err := errors.Join(b.sink.Close(), s.Close()); err != nil {
+		if err := errors.Join(b.Sink.Close(), s.Close()); err != nil {
 			t.Error(err)
 		}
 	})
 	return b
 }
 
-// open opens the sink as the runtime does: at the committed position, which it then commits
-// again.
-func (b *bench) open(t testingT, streams ...collect.StreamInfo) {
+func (b *bench) write(t sinktest.TB, stream string, records ...collect.Record) {
 	t.Helper()
-	if err := b.reopen(t, streams...); err != nil {
+	if err := b.Sink.Write(t.Context(), stream, records); err != nil {
 		t.Fatal(err)
 	}
-}
-
-func (b *bench) reopen(t testingT, streams ...collect.StreamInfo) error {
-	t.Helper()
-	if err := b.sink.Close(); err != nil {
-		t.Fatal(err)
-	}
-	state, err := b.store.Load(t.Context(), "c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.streams = streams
-	if err := b.sink.Open(t.Context(), state.Sink, streams); err != nil {
-		return err
-	}
-	return b.commit(t.Context(), b.store)
-}
-
-func (b *bench) write(t testingT, stream string, records ...collect.Record) {
-	t.Helper()
-	if err := b.sink.Write(t.Context(), stream, records); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// put writes records and commits them.
-func (b *bench) put(t testingT, stream string, records ...collect.Record) {
-	t.Helper()
-	b.write(t, stream, records...)
-	if err := b.commit(t.Context(), b.store); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// commit commits a slice.
-func (b *bench) commit(ctx context.Context, to collect.Store) error {
-	position, err := b.sink.Sync(ctx)
-	if err != nil {
-		return err
-	}
-	c := collect.Commit{At: time.Now(), Sink: position, SinkAt: b.sink.Location()}
-	if t, ok := b.sink.(collect.Transactional); ok {
-		c.Within = t.Pending()
-	}
-	if err := to.Commit(ctx, b.lease, c); err != nil {
-		return err
-	}
-	if s, ok := b.sink.(collect.Informed); ok {
-		return s.Committed(ctx, position)
-	}
-	return nil
 }
 
 // query returns the rows of a query, one line for each.
-func (b *bench) query(t testingT, query string) string {
+func (b *bench) query(t sinktest.TB, query string) string {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), b.at)
 	if err != nil {
@@ -343,7 +231,7 @@ func (b *bench) query(t testingT, query string) string {
 }
 
 // exec runs a statement in the database of the records.
-func (b *bench) exec(t testingT, statement string) {
+func (b *bench) exec(t sinktest.TB, statement string) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), b.at)
 	if err != nil {
@@ -356,10 +244,10 @@ func (b *bench) exec(t testingT, statement string) {
 }
 
 // records reads a stream back, by parent and key. Deleted records have an instant as well.
-func (b *bench) records(t testingT, stream collect.StreamInfo) map[[2]string]any {
+func (b *bench) records(t sinktest.TB, stream collect.StreamInfo) map[[2]string]any {
 	t.Helper()
 	all := map[[2]string]any{}
-	kept, err := postgres.OpenKept(t.Context(), postgres.For("c", b.at, "", "").Location(), []string{b.at}, "c", nil, b.streams)
+	kept, err := postgres.OpenKept(t.Context(), postgres.For("c", b.at, "", "").Location(), []string{b.at}, "c", nil, b.Streams)
 	if _, none := errors.AsType[*collect.ReplayError](err); none {
 		return all
 	}
@@ -386,7 +274,7 @@ func (b *bench) records(t testingT, stream collect.StreamInfo) map[[2]string]any
 				if _, twice := all[[2]string{r.Parent, r.Key}]; twice {
 					t.Fatalf("%q comes twice", r.Key)
 				}
-				all[[2]string{r.Parent, r.Key}] = parsed(t, string(r.Data))
+				all[[2]string{r.Parent, r.Key}] = sinktest.Parsed(t, string(r.Data))
 			}
 			if len(list) == 0 {
 				break
@@ -397,39 +285,4 @@ func (b *bench) records(t testingT, stream collect.StreamInfo) map[[2]string]any
 		}
 	}
 	return all
-}
-
-func parsed(t testingT, text string) any {
-	t.Helper()
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err, text)
-	}
-	return v
-}
-
-func rec(key, data string) collect.Record {
-	return collect.Record{Key: key, Data: json.RawMessage(data)}
-}
-
-func detail(parent, key, data string) collect.Record {
-	return collect.Record{Parent: parent, Key: key, Data: json.RawMessage(data)}
-}
-
-func is(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s is\n%v, want\n%v", what, got, want)
-	}
-}
-
-func says(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	for _, p := range parts {
-		if err == nil || !strings.Contains(err.Error(), p) {
-			t.Errorf("error %v does not say %q", err, p)
-		}
-	}
 }

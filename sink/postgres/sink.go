@@ -229,7 +229,7 @@ func (g *gather) begin(ctx context.Context, committed json.RawMessage, streams [
 	var p position
 	if err := sinkstate.Position(name, "; nothing was changed", committed, &p, func() error {
 		if p.Postgres == nil || p.Postgres.ID == "" || p.Postgres.Slice < 0 {
-			return errors.New("it is not of this sink")
+			return errors.New("it belongs to another sink")
 		}
 		return nil
 	}); err != nil {
@@ -280,26 +280,14 @@ func (g *gather) add(ctx context.Context, stream string, n int, at func(i int) (
 	for i := range n {
 		r, w := at(i)
 		b.Reset()
-		wrong := ""
-		switch {
-		case !field.Record(&b, r.Data):
-			wrong = "is not JSON in UTF-8"
-		case r.Key == "":
-			wrong = "has no key, so no row of its own"
-		case r.Parent == "" && info.Parent != "":
-			wrong = "has no parent, and the stream's rows have one"
-		case r.Parent != "" && info.Parent == "":
-			wrong = "has a parent, and the stream's rows have none"
-		}
-		if wrong != "" {
-			return fmt.Errorf("%s: stream %q: record %d of %d %s; none of them was written: "+
-				"the connector must give one JSON value and a key for each record", name, stream, i+1, n, wrong)
+		if err := sinkstate.AppendRow(&b, name, info, r, i, n); err != nil {
+			return err
 		}
 		w.Key, w.Parent, w.Data = pgsql.Escape(r.Key), pgsql.Escape(r.Parent), bytes.Clone(b.Bytes())
 		added[i] = w
 		if size += len(w.Key) + len(w.Parent) + len(w.Data); size > g.max {
-			return fmt.Errorf("%s: stream %q: the slice has more than %d bytes, which wait in memory for its commit: "+
-				"ask for smaller pages", name, stream, g.max)
+			return fmt.Errorf("%s: stream %q: the slice has more than %d bytes, which are kept in memory until its commit: "+
+				"request smaller pages", name, stream, g.max)
 		}
 	}
 	g.pending[stream], g.size = append(g.pending[stream], added...), size
@@ -330,11 +318,7 @@ func (g *gather) writable(ctx context.Context, stream string) (collect.StreamInf
 	if err := sinkstate.MayWrite(ctx, name, g.open); err != nil {
 		return collect.StreamInfo{}, err
 	}
-	i := slices.IndexFunc(g.streams, func(s collect.StreamInfo) bool { return s.Name == stream })
-	if i < 0 {
-		return collect.StreamInfo{}, fmt.Errorf("%s: the stream %q was not among those of Open", name, stream)
-	}
-	return g.streams[i], nil
+	return sinkstate.Stream(name, g.streams, stream)
 }
 
 // take removes the buffered records and returns them as the change of the next slice, nil if

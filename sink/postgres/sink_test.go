@@ -65,33 +65,33 @@ func TestAnySequenceReadsBack(t *testing.T) {
 				round++
 				list := collect.StreamInfo{Name: fmt.Sprintf("list%d", round)}
 				parts := collect.StreamInfo{Name: fmt.Sprintf("parts%d", round), Parent: list.Name}
-				b.open(rt, list, parts)
+				b.Open(rt, list, parts)
 				committed := map[collect.StreamInfo]map[[2]string]any{list: {}, parts: {}}
 				for range rapid.IntRange(1, 6).Draw(rt, "slices") {
 					next := map[collect.StreamInfo]map[[2]string]any{list: maps.Clone(committed[list]), parts: maps.Clone(committed[parts])}
 					for range rapid.IntRange(1, 6).Draw(rt, "records") {
-						r := rec(rapid.SampledFrom([]string{"1", "2", "\x00", "é", "\t\\N\n"}).Draw(rt, "key"), aRecord(rt))
+						r := sinktest.Record(rapid.SampledFrom([]string{"1", "2", "\x00", "é", "\t\\N\n"}).Draw(rt, "key"), aRecord(rt))
 						stream := list
 						if rapid.Bool().Draw(rt, "detail") {
 							stream, r.Parent = parts, rapid.SampledFrom([]string{"p", "\xff"}).Draw(rt, "parent")
 						}
 						b.write(rt, stream.Name, r)
-						next[stream][[2]string{r.Parent, r.Key}] = parsed(rt, string(r.Data))
+						next[stream][[2]string{r.Parent, r.Key}] = sinktest.Parsed(rt, string(r.Data))
 					}
 					switch rapid.IntRange(0, 5).Draw(rt, "end") {
 					case 0: // the commit never happened
-						if err := b.commit(rt.Context(), &sinktest.Dying{Store: b.store, Nth: 1}); !errors.Is(err, sinktest.ErrDied) {
+						if err := sinktest.Commit(rt.Context(), &sinktest.Dying{Store: b.Store, Nth: 1}, b.Lease, b.Sink, collect.Commit{}); !errors.Is(err, sinktest.ErrDied) {
 							rt.Fatal(err)
 						}
-						b.open(rt, list, parts)
+						b.Open(rt, list, parts)
 					case 1: // the commit happened, and its answer was lost
-						if err := b.commit(rt.Context(), &sinktest.Dying{Store: b.store, Nth: 1, Unheard: true}); !errors.Is(err, sinktest.ErrDied) {
+						if err := sinktest.Commit(rt.Context(), &sinktest.Dying{Store: b.Store, Nth: 1, Unheard: true}, b.Lease, b.Sink, collect.Commit{}); !errors.Is(err, sinktest.ErrDied) {
 							rt.Fatal(err)
 						}
-						b.open(rt, list, parts)
+						b.Open(rt, list, parts)
 						committed = next
 					default:
-						if err := b.commit(rt.Context(), b.store); err != nil {
+						if err := b.Commit(rt.Context()); err != nil {
 							rt.Fatal(err)
 						}
 						committed = next
@@ -115,14 +115,14 @@ func TestColumnsGrowAndWiden(t *testing.T) {
 		return b.query(t, `SELECT string_agg(column_name || ' ' || data_type, ', ' ORDER BY ordinal_position)
 			FROM information_schema.columns WHERE table_name = 'talks' AND column_name NOT LIKE '\_%'`)
 	}
-	b.put(t, "talks", rec("1", `{"n":1,"m":2,"flag":true,"s":"x","o":{"a":[1]},"none":null}`))
-	is(t, "the first shape", shape(), "n bigint, m bigint, flag boolean, s text, o jsonb")
+	b.Put(t, "talks", sinktest.Record("1", `{"n":1,"m":2,"flag":true,"s":"x","o":{"a":[1]},"none":null}`))
+	sinktest.Is(t, "the first shape", shape(), "n bigint, m bigint, flag boolean, s text, o jsonb")
 	b.exec(t, `CREATE VIEW seen AS SELECT m FROM talks`)
-	b.put(t, "talks", rec("2", `{"n":2.5,"m":"held","flag":"no","s":7,"o":"text","none":1}`), rec("3", `{"n":3,"m":4}`))
-	is(t, "the second shape", shape(), "n numeric, m bigint, flag text, s text, o jsonb, none bigint")
-	b.put(t, "talks", rec("4", `{"n":{"x":1},"s":[1]}`))
-	is(t, "the third shape", shape(), "n jsonb, m bigint, flag text, s text, o jsonb, none bigint")
-	is(t, "what people see", b.query(t, `SELECT _key, n, m, flag, s, o, _rest FROM talks ORDER BY 1`), strings.Join([]string{
+	b.Put(t, "talks", sinktest.Record("2", `{"n":2.5,"m":"held","flag":"no","s":7,"o":"text","none":1}`), sinktest.Record("3", `{"n":3,"m":4}`))
+	sinktest.Is(t, "the second shape", shape(), "n numeric, m bigint, flag text, s text, o jsonb, none bigint")
+	b.Put(t, "talks", sinktest.Record("4", `{"n":{"x":1},"s":[1]}`))
+	sinktest.Is(t, "the third shape", shape(), "n jsonb, m bigint, flag text, s text, o jsonb, none bigint")
+	sinktest.Is(t, "what people see", b.query(t, `SELECT _key, n, m, flag, s, o, _rest FROM talks ORDER BY 1`), strings.Join([]string{
 		`1|1|2|true|x|map[a:[1]]|{"flag":true,"none":null}`,
 		`2|2.5|<nil>|no|7|text|{"m":"held","s":7}`,
 		`3|3|4|<nil>|<nil>|<nil>|<nil>`,
@@ -133,7 +133,7 @@ func TestColumnsGrowAndWiden(t *testing.T) {
 		"1": `{"n":1,"m":2,"flag":true,"s":"x","o":{"a":[1]},"none":null}`, "2": `{"n":2.5,"m":"held","flag":"no","s":7,"o":"text","none":1}`,
 		"3": `{"n":3,"m":4}`, "4": `{"n":{"x":1},"s":[1]}`,
 	} {
-		want[[2]string{"", key}] = parsed(t, data)
+		want[[2]string{"", key}] = sinktest.Parsed(t, data)
 	}
 	if got := b.records(t, streams[0]); !maps.EqualFunc(got, want, sinktest.Same) {
 		t.Errorf("the records read back as\n%v, want\n%v", got, want)
@@ -142,7 +142,7 @@ func TestColumnsGrowAndWiden(t *testing.T) {
 	for i := range 300 {
 		fmt.Fprintf(&wide, `,"w%d":"%s"`, i, strings.Repeat("w", 23))
 	}
-	b.put(t, "talks", rec("5", "{"+wide.String()[1:]+"}"))
+	b.Put(t, "talks", sinktest.Record("5", "{"+wide.String()[1:]+"}"))
 	if got := b.records(t, streams[0])[[2]string{"", "5"}].(map[string]any); len(got) != 300 {
 		t.Errorf("a wide record has %d fields of 300", len(got))
 	}
@@ -155,33 +155,33 @@ func TestRecordsThatAreGone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, pgserver.Shared(t), together)
 			at := time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC)
-			marker := b.sink.(collect.Marker)
+			marker := b.Sink.(collect.Marker)
 			if err := marker.Remain(t.Context(), "messages", "p", []string{"1"}, at); err != nil {
 				t.Fatal(err)
 			}
-			b.put(t, "messages", detail("p", "1", `{"a":1}`), detail("p", "2", `{"a":2}`), detail("q", "3", `{"a":3}`))
+			b.Put(t, "messages", sinktest.Detail("p", "1", `{"a":1}`), sinktest.Detail("p", "2", `{"a":2}`), sinktest.Detail("q", "3", `{"a":3}`))
 			if err := marker.Remain(t.Context(), "messages", "p", []string{"1"}, at); err != nil {
 				t.Fatal(err)
 			}
-			b.put(t, "messages", detail("p", "4", `{"a":4}`))
+			b.Put(t, "messages", sinktest.Detail("p", "4", `{"a":4}`))
 			gone := `SELECT string_agg(_key, ' ' ORDER BY _key) FROM messages WHERE _headway_deleted_at = '2026-11-23T01:02:03Z'`
-			is(t, "what is gone", b.query(t, gone), "2")
-			restorer := b.sink.(collect.Restorer)
+			sinktest.Is(t, "what is gone", b.query(t, gone), "2")
+			restorer := b.Sink.(collect.Restorer)
 			if err := restorer.Restore(t.Context(), "messages", []collect.KeptRecord{
-				{Record: detail("p", "1", `{"a":"old"}`)}, {Record: detail("p", "5", `{"a":5}`), Deleted: at}, {Record: detail("p", "6", `{"a":6}`)},
+				{Record: sinktest.Detail("p", "1", `{"a":"old"}`)}, {Record: sinktest.Detail("p", "5", `{"a":5}`), Deleted: at}, {Record: sinktest.Detail("p", "6", `{"a":6}`)},
 			}); err != nil {
 				t.Fatal(err)
 			}
-			b.put(t, "messages", detail("p", "2", `{"a":22}`))
-			is(t, "what is gone then", b.query(t, gone), "5")
-			is(t, "the rows", b.query(t, `SELECT _key, a FROM messages ORDER BY _parent, _key`), "1|1\n2|22\n4|4\n5|5\n6|6\n3|3")
+			b.Put(t, "messages", sinktest.Detail("p", "2", `{"a":22}`))
+			sinktest.Is(t, "what is gone then", b.query(t, gone), "5")
+			sinktest.Is(t, "the rows", b.query(t, `SELECT _key, a FROM messages ORDER BY _parent, _key`), "1|1\n2|22\n4|4\n5|5\n6|6\n3|3")
 			for _, err := range []error{
 				marker.Remain(t.Context(), "talks", "p", nil, at),
-				b.sink.Write(t.Context(), "talks", []collect.Record{detail("p", "1", `{}`)}),
-				b.sink.Write(t.Context(), "messages", []collect.Record{rec("1", `{}`)}),
-				b.sink.Write(t.Context(), "talks", []collect.Record{rec("", `{}`)}),
-				b.sink.Write(t.Context(), "talks", []collect.Record{rec("1", `{`)}),
-				b.sink.Write(t.Context(), "other", nil),
+				b.Sink.Write(t.Context(), "talks", []collect.Record{sinktest.Detail("p", "1", `{}`)}),
+				b.Sink.Write(t.Context(), "messages", []collect.Record{sinktest.Record("1", `{}`)}),
+				b.Sink.Write(t.Context(), "talks", []collect.Record{sinktest.Record("", `{}`)}),
+				b.Sink.Write(t.Context(), "talks", []collect.Record{sinktest.Record("1", `{`)}),
+				b.Sink.Write(t.Context(), "other", nil),
 			} {
 				if err == nil {
 					t.Error("what cannot be written was taken")
@@ -197,39 +197,39 @@ func TestStartingOver(t *testing.T) {
 	for name, together := range ways {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, pgserver.Shared(t), together)
-			b.put(t, "talks", rec("1", `{"a":1}`))
-			b.put(t, "messages", detail("1", "1", `{"a":1}`))
-			if err := b.sink.Close(); err != nil {
+			b.Put(t, "talks", sinktest.Record("1", `{"a":1}`))
+			b.Put(t, "messages", sinktest.Detail("1", "1", `{"a":1}`))
+			if err := b.Sink.Close(); err != nil {
 				t.Fatal(err)
 			}
 			forget := func() {
-				if err := b.store.Forget(t.Context(), b.lease); err != nil {
+				if err := b.Store.Forget(t.Context(), b.Lease); err != nil {
 					t.Fatal(err)
 				}
 			}
 			forget()
-			err := b.reopen(t, streams...)
+			err := b.Reopen(t, streams...)
 			if err == nil {
-				b.write(t, "talks", rec("2", `{"a":2}`))
-				err = b.commit(t.Context(), b.store)
+				b.write(t, "talks", sinktest.Record("2", `{"a":2}`))
+				err = b.Commit(t.Context())
 			}
-			says(t, err, "were collected with another state; nothing was changed", "--fresh")
-			if err := b.sink.Close(); err != nil {
+			sinktest.Says(t, err, "were collected with another state; nothing was changed", "--fresh")
+			if err := b.Sink.Close(); err != nil {
 				t.Fatal(err)
 			}
 			forget()
-			if _, err := b.sink.(collect.Asider).SetAside([]string{"talks"}, time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC)); err != nil {
+			if _, err := b.Sink.(collect.Asider).SetAside([]string{"talks"}, time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC)); err != nil {
 				t.Fatal(err)
 			}
-			b.open(t, streams...)
-			is(t, "the table before the first records", b.query(t, `SELECT _key FROM talks`), "1")
-			b.put(t, "talks", rec("2", `{"a":"two"}`))
-			is(t, "the table", b.query(t, `SELECT _key, a FROM talks`), "2|two")
-			is(t, "the former ones", b.query(t, `SELECT t._key, m._key FROM "talks_20261123T010203Z_bak" t, "messages_20261123T010203Z_bak" m`), "1|1")
-			b.put(t, "messages", detail("2", "2", `{"a":2}`))
-			b.open(t, streams...)
-			b.put(t, "talks", rec("3", `{"a":"three"}`))
-			is(t, "the records", len(b.records(t, streams[0])), 2)
+			b.Open(t, streams...)
+			sinktest.Is(t, "the table before the first records", b.query(t, `SELECT _key FROM talks`), "1")
+			b.Put(t, "talks", sinktest.Record("2", `{"a":"two"}`))
+			sinktest.Is(t, "the table", b.query(t, `SELECT _key, a FROM talks`), "2|two")
+			sinktest.Is(t, "the former ones", b.query(t, `SELECT t._key, m._key FROM "talks_20261123T010203Z_bak" t, "messages_20261123T010203Z_bak" m`), "1|1")
+			b.Put(t, "messages", sinktest.Detail("2", "2", `{"a":2}`))
+			b.Open(t, streams...)
+			b.Put(t, "talks", sinktest.Record("3", `{"a":"three"}`))
+			sinktest.Is(t, "the records", len(b.records(t, streams[0])), 2)
 		})
 	}
 }
@@ -238,32 +238,32 @@ func TestStartingOver(t *testing.T) {
 func TestWhatIsRefused(t *testing.T) {
 	b := newBench(t, pgserver.Shared(t), false)
 	b.exec(t, `CREATE TABLE talks (secret text)`)
-	b.write(t, "talks", rec("1", `{"a":1}`))
-	says(t, b.commit(t.Context(), b.store), `stream "talks"`, "there is a table of that name in the schema public that this sink did not write")
+	b.write(t, "talks", sinktest.Record("1", `{"a":1}`))
+	sinktest.Says(t, b.Commit(t.Context()), `stream "talks"`, "there is a table of that name in the schema public that this sink did not write")
 	b.exec(t, `DROP TABLE talks`)
-	b.open(t, streams...)
-	b.put(t, "talks", rec("2", `{"a":1}`))
-	is(t, "the slice whose commit was not heard, and the next", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2")
+	b.Open(t, streams...)
+	b.Put(t, "talks", sinktest.Record("2", `{"a":1}`))
+	sinktest.Is(t, "the slice whose commit was not heard, and the next", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2")
 
 	// A value that a constraint refuses is not in the error.
 	b.exec(t, `ALTER TABLE talks ADD CHECK (a < 100)`)
-	b.write(t, "talks", rec("canary", `{"a":4711}`))
-	err := b.commit(t.Context(), b.store)
-	says(t, err, "the server refuses a value (SQLSTATE 23514)")
+	b.write(t, "talks", sinktest.Record("canary", `{"a":4711}`))
+	err := b.Commit(t.Context())
+	sinktest.Says(t, err, "the server refuses a value (SQLSTATE 23514)")
 	if strings.Contains(err.Error(), "canary") || strings.Contains(err.Error(), "4711") {
 		t.Errorf("%v has a record's content", err)
 	}
 	b.exec(t, `ALTER TABLE talks DROP CONSTRAINT talks_a_check`)
-	b.open(t, streams...)
-	is(t, "the rows then", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2\ncanary")
+	b.Open(t, streams...)
+	sinktest.Is(t, "the rows then", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2\ncanary")
 
 	err = postgres.NewDatabase(b.at, "", "another").Open(t.Context(), nil, streams)
 	if err != nil {
 		t.Error(err)
 	}
-	says(t, postgres.NewDatabase(b.at, "", "c2").Open(t.Context(), []byte(`{"files":{}}`), streams), "is the connection's sink still the same?")
+	sinktest.Says(t, postgres.NewDatabase(b.at, "", "c2").Open(t.Context(), []byte(`{"files":{}}`), streams), "is the connection's sink still the same?")
 	b.exec(t, `TRUNCATE headway_slices`)
-	says(t, b.reopen(t, streams...), "has none of the 3 slices that were committed", "--fresh")
+	sinktest.Says(t, b.Reopen(t, streams...), "has none of the 3 slices that were committed", "--fresh")
 
 	for name, want := range map[string]string{
 		"talks": "", "pg_talks": "reserved", "headway_x": "reserved", "x_bak": "set aside", "": "empty", strings.Repeat("x", 64): "64 bytes", "a\n": "control",
@@ -279,22 +279,22 @@ func TestASchemaOfItsOwn(t *testing.T) {
 	for name, together := range ways {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, pgserver.Shared(t), together)
-			b.put(t, "talks", rec("1", `{"a":1}`))
-			was := b.sink
-			b.sink = postgres.For("c", b.at, "My Records", b.state)
-			if err := b.sink.Open(t.Context(), nil, streams); err != nil {
+			b.Put(t, "talks", sinktest.Record("1", `{"a":1}`))
+			was := b.Sink
+			b.Sink = postgres.For("c", b.at, "My Records", b.state)
+			if err := b.Sink.Open(t.Context(), nil, streams); err != nil {
 				t.Fatal(err)
 			}
-			if b.sink.Recognizes(t.Context(), []byte(`{"postgres":{"id":"x","slice":1}}`)) {
+			if b.Sink.Recognizes(t.Context(), []byte(`{"postgres":{"id":"x","slice":1}}`)) {
 				t.Error("an empty schema is recognized")
 			}
-			b.put(t, "talks", rec("2", `{"a":2}`))
-			is(t, "the rows", b.query(t, `SELECT _key FROM talks UNION ALL SELECT _key FROM "My Records".talks`), "1\n2")
-			state, err := b.store.Load(t.Context(), "c")
+			b.Put(t, "talks", sinktest.Record("2", `{"a":2}`))
+			sinktest.Is(t, "the rows", b.query(t, `SELECT _key FROM talks UNION ALL SELECT _key FROM "My Records".talks`), "1\n2")
+			state, err := b.Store.Load(t.Context(), "c")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !b.sink.Recognizes(t.Context(), state.Sink) || was.Recognizes(t.Context(), state.Sink) {
+			if !b.Sink.Recognizes(t.Context(), state.Sink) || was.Recognizes(t.Context(), state.Sink) {
 				t.Error("a sink is not recognized by its position")
 			}
 			if err := was.Close(); err != nil {
@@ -308,8 +308,8 @@ func TestASchemaOfItsOwn(t *testing.T) {
 // off, it cannot write any more.
 func TestOnlyOneProcessWrites(t *testing.T) {
 	b := newBench(t, pgserver.Shared(t), false)
-	b.put(t, "talks", rec("1", `{"a":1}`))
-	state, err := b.store.Load(t.Context(), "c")
+	b.Put(t, "talks", sinktest.Record("1", `{"a":1}`))
+	state, err := b.Store.Load(t.Context(), "c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func TestOnlyOneProcessWrites(t *testing.T) {
 	if err := <-opened; err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Write(t.Context(), "talks", []collect.Record{rec("2", `{"a":2}`)}); err != nil {
+	if err := second.Write(t.Context(), "talks", []collect.Record{sinktest.Record("2", `{"a":2}`)}); err != nil {
 		t.Fatal(err)
 	}
 	position, err := second.Sync(t.Context())
@@ -340,10 +340,10 @@ func TestOnlyOneProcessWrites(t *testing.T) {
 	if err = errors.Join(err, second.Close()); err != nil {
 		t.Fatal(err)
 	}
-	b.write(t, "talks", rec("3", `{"a":3}`))
-	_, err = b.sink.Sync(t.Context())
-	says(t, err, "another process has written into the sink of this connection")
-	is(t, "the rows", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2")
+	b.write(t, "talks", sinktest.Record("3", `{"a":3}`))
+	_, err = b.Sink.Sync(t.Context())
+	sinktest.Says(t, err, "another process has written into the sink of this connection")
+	sinktest.Is(t, "the rows", b.query(t, `SELECT _key FROM talks ORDER BY 1`), "1\n2")
 }
 
 // Example shows where the records of a connection go.
@@ -370,19 +370,19 @@ func BenchmarkSink(b *testing.B) {
 	var n atomic.Int64
 	one := func() collect.Record {
 		i := n.Add(1)
-		return rec(fmt.Sprintf("item-%08d", i), fmt.Sprintf(`{"id":"item-%08d","updated_at":"2026-11-23T06:00:00Z","title":"A title of usual length, number %d","count":%d,"ratio":%d.25,"open":true,"tags":["a","b"],"owner":{"id":%d,"name":"somebody"}}`, i, i, i, i%100, i%1000))
+		return sinktest.Record(fmt.Sprintf("item-%08d", i), fmt.Sprintf(`{"id":"item-%08d","updated_at":"2026-11-23T06:00:00Z","title":"A title of usual length, number %d","count":%d,"ratio":%d.25,"open":true,"tags":["a","b"],"owner":{"id":%d,"name":"somebody"}}`, i, i, i, i%100, i%1000))
 	}
 	for name, together := range ways {
 		b.Run(name, func(b *testing.B) {
 			s := newBench(b, server, together)
-			s.put(b, "talks", one())
+			s.Put(b, "talks", one())
 			total := 0
 			for b.Loop() {
 				records := make([]collect.Record, page)
 				for i := range records {
 					records[i] = one()
 				}
-				s.put(b, "talks", records...)
+				s.Put(b, "talks", records...)
 				total += page
 			}
 			b.ReportMetric(float64(total)/b.Elapsed().Seconds(), "records/s")

@@ -16,6 +16,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/sink/internal/sinkstate"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 )
 
 func opened(t *testing.T, w *bytes.Buffer, committed string, streams ...collect.StreamInfo) *Sink {
@@ -47,23 +48,6 @@ func slice(t *testing.T, s *Sink) string {
 	return string(p)
 }
 
-func record(key, data string) collect.Record {
-	return collect.Record{Key: key, Data: json.RawMessage(data)}
-}
-
-func detail(parent, key, data string) collect.Record {
-	return collect.Record{Parent: parent, Key: key, Data: json.RawMessage(data)}
-}
-
-func says(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	for _, p := range parts {
-		if err == nil || !strings.Contains(err.Error(), p) {
-			t.Errorf("error %v does not say %q", err, p)
-		}
-	}
-}
-
 // lines are the messages of a kind.
 func lines(out *bytes.Buffer, kind string) (found []string) {
 	for line := range strings.Lines(out.String()) {
@@ -82,13 +66,13 @@ func TestMessages(t *testing.T) {
 	}
 	s := opened(t, &out, "", infos...)
 	slice(t, s)
-	put(t, s, "chats", record("1", `{"id":1,"title":"<a>","at":null}`), record("2", `{"id":2,"title":null,"size":3}`))
-	put(t, s, "messages", detail("1", "1", `{"n":1,"by":{"name":"x"},"to":[]}`))
+	put(t, s, "chats", sinktest.Record("1", `{"id":1,"title":"<a>","at":null}`), sinktest.Record("2", `{"id":2,"title":null,"size":3}`))
+	put(t, s, "messages", sinktest.Detail("1", "1", `{"n":1,"by":{"name":"x"},"to":[]}`))
 	slice(t, s)
-	put(t, s, "chats", record("3", `{"id":3,"title":"c","size":4}`))             // nothing new to say
-	put(t, s, "chats", record("4", `{"id":4,"title":5,"size":4.5,"open":true}`)) // wider, and one more
-	put(t, s, "messages", detail("1", "2", `{"n":2,"by":"y","to":["a",{"b":1}]}`))
-	put(t, s, "tags", record("red", `"red"`), record("7", ` [7,
+	put(t, s, "chats", sinktest.Record("3", `{"id":3,"title":"c","size":4}`))             // nothing new to say
+	put(t, s, "chats", sinktest.Record("4", `{"id":4,"title":5,"size":4.5,"open":true}`)) // wider, and one more
+	put(t, s, "messages", sinktest.Detail("1", "2", `{"n":2,"by":"y","to":["a",{"b":1}]}`))
+	put(t, s, "tags", sinktest.Record("red", `"red"`), sinktest.Record("7", ` [7,
 		"seven"]`))
 	committed := slice(t, s)
 	if err := s.Close(); err != nil {
@@ -97,7 +81,7 @@ func TestMessages(t *testing.T) {
 	out.WriteString("\n")
 	s = opened(t, &out, committed, infos...)
 	slice(t, s)
-	put(t, s, "chats", record("1", `{"id":1,"title":6}`))
+	put(t, s, "chats", sinktest.Record("1", `{"id":1,"title":6}`))
 	slice(t, s)
 
 	const file = "testdata/messages.jsonl"
@@ -118,7 +102,7 @@ func TestMessages(t *testing.T) {
 func TestAStateIsWrittenForCommittedSlicesOnly(t *testing.T) {
 	var out bytes.Buffer
 	s := opened(t, &out, "", collect.StreamInfo{Name: "a"})
-	put(t, s, "a", record("1", `{}`))
+	put(t, s, "a", sinktest.Record("1", `{}`))
 	p, err := s.Sync(t.Context())
 	if err != nil || len(lines(&out, "RECORD")) != 1 || len(lines(&out, "STATE")) != 0 {
 		t.Fatalf("before the commit: %s, %v", out.String(), err)
@@ -136,13 +120,13 @@ func TestSchemasSurviveARestart(t *testing.T) {
 	var out bytes.Buffer
 	infos := []collect.StreamInfo{{Name: "a", KeyField: "id"}, {Name: "gone", KeyField: "id"}}
 	s := opened(t, &out, "", infos...)
-	put(t, s, "a", record("1", `{"id":1,"mixed":1,"deep":{"x":[[{"y":1.5}]],"empty":[],"none":{}}}`), record("2", `{"id":2,"mixed":"one"}`))
-	put(t, s, "gone", record("1", `{"id":1}`))
+	put(t, s, "a", sinktest.Record("1", `{"id":1,"mixed":1,"deep":{"x":[[{"y":1.5}]],"empty":[],"none":{}}}`), sinktest.Record("2", `{"id":2,"mixed":"one"}`))
+	put(t, s, "gone", sinktest.Record("1", `{"id":1}`))
 	p := slice(t, s)
 	before := lines(&out, "SCHEMA")[0]
 	out.Reset()
 	s = opened(t, &out, p, infos[:1]...)
-	put(t, s, "a", record("3", `{"id":3,"mixed":2}`))
+	put(t, s, "a", sinktest.Record("3", `{"id":3,"mixed":2}`))
 	if got := lines(&out, "SCHEMA"); len(got) != 0 {
 		t.Errorf("before it is handed over: %s", got)
 	}
@@ -186,8 +170,8 @@ func TestBadRecordsLeaveNothing(t *testing.T) {
 		{"a", `{"id":1,` + long + `}`, []string{"at most 65536"}},
 		{"c", `{}`, []string{`stream "c"`, "not passed to Open"}},
 	} {
-		err := s.Write(t.Context(), bad.stream, []collect.Record{record("1", `{"id":1,"secret":2}`), record("2", bad.data)})
-		says(t, err, append(bad.says, "singer: ", fmt.Sprintf("stream %q", bad.stream))...)
+		err := s.Write(t.Context(), bad.stream, []collect.Record{sinktest.Record("1", `{"id":1,"secret":2}`), sinktest.Record("2", bad.data)})
+		sinktest.Says(t, err, append(bad.says, "singer: ", fmt.Sprintf("stream %q", bad.stream))...)
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("the error holds content: %v", err)
 		}
@@ -195,7 +179,7 @@ func TestBadRecordsLeaveNothing(t *testing.T) {
 	if p := slice(t, s); p != `{"streams":{}}` || len(lines(&out, "RECORD"))+len(lines(&out, "SCHEMA")) != 0 {
 		t.Errorf("position %s after %s", p, out.String())
 	}
-	put(t, s, "a", record("1", `{"id":1}`))
+	put(t, s, "a", sinktest.Record("1", `{"id":1}`))
 	put(t, s, "a")
 	slice(t, s)
 	if got := lines(&out, "SCHEMA"); len(got) != 1 || strings.Contains(got[0], "secret") {
@@ -237,7 +221,7 @@ func TestWhatIsLearnedIsBounded(t *testing.T) {
 				if i%2 == 1 {
 					data = c.other
 				}
-				put(t, s, "a", record(fmt.Sprint(i), fmt.Sprintf(`{"id":%d,"plain":1,"odd":%s}`, i, data)))
+				put(t, s, "a", sinktest.Record(fmt.Sprint(i), fmt.Sprintf(`{"id":%d,"plain":1,"odd":%s}`, i, data)))
 				p := slice(t, s)
 				if len(p) > 4*maxSize || !strings.Contains(p, c.schema) {
 					t.Fatalf("a position of %d bytes: %.500s", len(p), p)
@@ -277,19 +261,19 @@ func TestABrokenPipeCommitsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	slice(t, s)
-	put(t, s, "a", record("1", `{}`))
+	put(t, s, "a", sinktest.Record("1", `{}`))
 	p := slice(t, s)
 	if err := r.Close(); err != nil { // the target died
 		t.Fatal(err)
 	}
-	put(t, s, "a", record("2", `{}`)) // in the buffer
+	put(t, s, "a", sinktest.Record("2", `{}`)) // in the buffer
 	if _, err := s.Sync(t.Context()); !errors.Is(err, syscall.EPIPE) {
 		t.Fatalf("got %v, want that the pipe is broken", err)
 	} else {
-		says(t, err, "singer: write the output", "has ended", "run again")
+		sinktest.Says(t, err, "singer: write the output", "has ended", "run again")
 	}
 	for _, again := range []error{
-		s.Write(t.Context(), "a", []collect.Record{record("3", `{}`)}), s.Committed(t.Context(), json.RawMessage(p)),
+		s.Write(t.Context(), "a", []collect.Record{sinktest.Record("3", `{}`)}), s.Committed(t.Context(), json.RawMessage(p)),
 		func() error { _, err := s.Sync(t.Context()); return err }(),
 	} {
 		if !errors.Is(again, syscall.EPIPE) {
@@ -301,7 +285,7 @@ func TestABrokenPipeCommitsNothing(t *testing.T) {
 	}
 	var out bytes.Buffer
 	s = opened(t, &out, p, collect.StreamInfo{Name: "a"})
-	put(t, s, "a", record("2", `{}`))
+	put(t, s, "a", sinktest.Record("2", `{}`))
 	if p := slice(t, s); !strings.Contains(p, `"position":2`) {
 		t.Errorf("got %s", p)
 	}
@@ -314,7 +298,7 @@ func TestCloseLeavesNoHalfMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 300 {
-		put(t, s, "a", record(fmt.Sprint(i), `{"text":"`+strings.Repeat("x", i*20)+`"}`))
+		put(t, s, "a", sinktest.Record(fmt.Sprint(i), `{"text":"`+strings.Repeat("x", i*20)+`"}`))
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -363,7 +347,7 @@ func TestOpenRefusesPositionsOfOthers(t *testing.T) {
 		column(`{"type":["null","array"],"properties":{}}`), column(`{"type":["null","array"],"items":{"type":"x"}}`),
 		column(strings.Repeat(`{"type":["null","object"],"properties":{"x":`, 20) + `{}` + strings.Repeat(`}}`, 20)),
 	} {
-		says(t, New(nil).Open(t.Context(), json.RawMessage(p), nil), "position cannot be read", "--fresh")
+		sinktest.Says(t, New(nil).Open(t.Context(), json.RawMessage(p), nil), "position cannot be read", "--fresh")
 	}
 	for _, p := range []string{"", "null", `{"streams":{}}`, column(`{"type":["null","array"],"items":{}}`)} {
 		if err := New(nil).Open(t.Context(), json.RawMessage(p), nil); err != nil {

@@ -57,25 +57,25 @@ func TestAnySequenceReadsBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
 		list, parts := fmt.Sprintf("list%d", round), fmt.Sprintf("parts%d", round)
-		b.open(rt, collect.StreamInfo{Name: list}, collect.StreamInfo{Name: parts, Parent: list})
+		b.Open(rt, collect.StreamInfo{Name: list}, collect.StreamInfo{Name: parts, Parent: list})
 		committed := map[string]map[[2]string]any{list: {}, parts: {}}
 		for range rapid.IntRange(1, 6).Draw(rt, "slices") {
 			next := map[string]map[[2]string]any{list: maps.Clone(committed[list]), parts: maps.Clone(committed[parts])}
 			for range rapid.IntRange(1, 6).Draw(rt, "records") {
-				r := rec(rapid.SampledFrom([]string{"1", "2", "\x00", "é"}).Draw(rt, "key"), aRecord(rt))
+				r := sinktest.Record(rapid.SampledFrom([]string{"1", "2", "\x00", "é"}).Draw(rt, "key"), aRecord(rt))
 				stream := list
 				if rapid.Bool().Draw(rt, "detail") {
 					stream, r.Parent = parts, rapid.SampledFrom([]string{"p", "q"}).Draw(rt, "parent")
 				}
-				if err := b.sink.Write(rt.Context(), stream, []collect.Record{r}); err != nil {
+				if err := b.Sink.Write(rt.Context(), stream, []collect.Record{r}); err != nil {
 					rt.Fatal(err)
 				}
-				next[stream][[2]string{r.Parent, r.Key}] = parsed(rt, string(r.Data))
+				next[stream][[2]string{r.Parent, r.Key}] = sinktest.Parsed(rt, string(r.Data))
 			}
 			if rapid.IntRange(0, 3).Draw(rt, "fails") == 0 {
 				b.failCommit(rt)
-				b.open(rt, collect.StreamInfo{Name: list}, collect.StreamInfo{Name: parts, Parent: list})
-			} else if err := b.commit(rt); err != nil {
+				b.Open(rt, collect.StreamInfo{Name: list}, collect.StreamInfo{Name: parts, Parent: list})
+			} else if err := b.Commit(rt.Context()); err != nil {
 				rt.Fatal(err)
 			} else {
 				committed = next
@@ -90,10 +90,10 @@ func TestAnySequenceReadsBack(t *testing.T) {
 }
 
 // failCommit has the store roll back after the sink wrote.
-func (b *bench) failCommit(t testingT) {
+func (b *bench) failCommit(t sinktest.TB) {
 	t.Helper()
-	within, gone := b.sink.Pending(), errors.New("the disk is gone")
-	err := b.store.Commit(t.Context(), b.lease, collect.Commit{At: time.Now(), Within: func(ctx context.Context, tx collect.Execer) error {
+	within, gone := b.Sink.Pending(), errors.New("the disk is gone")
+	err := b.Store.Commit(t.Context(), b.Lease, collect.Commit{At: time.Now(), Within: func(ctx context.Context, tx collect.Execer) error {
 		return errors.Join(within(ctx, tx), gone)
 	}})
 	if !errors.Is(err, gone) || strings.Contains(err.Error(), "sqlite sink") {
@@ -105,17 +105,17 @@ func (b *bench) failCommit(t testingT) {
 // the tables that were created.
 func TestThePendingMayBeAppliedAgain(t *testing.T) {
 	b := newBench(t)
-	write(t, b.sink, "talks", rec("1", `{"a":1}`))
-	within, again := b.sink.Pending(), errors.New("again")
+	write(t, b.Sink, "talks", sinktest.Record("1", `{"a":1}`))
+	within, again := b.Sink.Pending(), errors.New("again")
 	for _, end := range []error{again, nil} {
-		err := b.store.Commit(t.Context(), b.lease, collect.Commit{At: time.Now(), Within: func(ctx context.Context, tx collect.Execer) error {
+		err := b.Store.Commit(t.Context(), b.Lease, collect.Commit{At: time.Now(), Within: func(ctx context.Context, tx collect.Execer) error {
 			return errors.Join(within(ctx, tx), end)
 		}})
 		if !errors.Is(err, end) {
 			t.Fatal(err)
 		}
 	}
-	is(t, "talks", b.query(t, `SELECT a FROM talks`), 1)
+	sinktest.Is(t, "talks", b.query(t, `SELECT a FROM talks`), 1)
 }
 
 // bare is an Execer that cannot prepare.
@@ -123,24 +123,24 @@ type bare struct{ collect.Execer }
 
 func TestATransactionThatCannotPrepare(t *testing.T) {
 	b := newBench(t)
-	write(t, b.sink, "talks", rec("1", `{"a":1}`), rec("2", `{"b":[1]}`))
-	within := b.sink.Pending()
-	err := b.store.Commit(t.Context(), b.lease, collect.Commit{At: time.Now(), Within: func(ctx context.Context, tx collect.Execer) error {
+	write(t, b.Sink, "talks", sinktest.Record("1", `{"a":1}`), sinktest.Record("2", `{"b":[1]}`))
+	within := b.Sink.Pending()
+	err := b.Store.Commit(t.Context(), b.Lease, collect.Commit{At: time.Now(), Within: func(ctx context.Context, tx collect.Execer) error {
 		return within(ctx, bare{tx})
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	is(t, "talks", b.query(t, `SELECT _key, a, b FROM talks`), "1|1|<nil>\n2|<nil>|[1]")
+	sinktest.Is(t, "talks", b.query(t, `SELECT _key, a, b FROM talks`), "1|1|<nil>\n2|<nil>|[1]")
 }
 
 // TestFullDisk: SQLite is out of pages, as it is on a full disk. The error says
 // what to do, what was committed stays, and with space again it goes on.
 func TestFullDisk(t *testing.T) {
 	b := newBench(t)
-	b.put(t, "talks", rec("0", `{"a":1}`))
+	b.Put(t, "talks", sinktest.Record("0", `{"a":1}`))
 	pages := func(n int) error {
-		return b.store.Commit(t.Context(), b.lease, collect.Commit{At: time.Now(), Within: func(ctx context.Context, tx collect.Execer) error {
+		return b.Store.Commit(t.Context(), b.Lease, collect.Commit{At: time.Now(), Within: func(ctx context.Context, tx collect.Execer) error {
 			_, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA max_page_count = %d", n))
 			return err
 		}})
@@ -151,21 +151,21 @@ func TestFullDisk(t *testing.T) {
 	long := strings.Repeat("canary ", 1000)
 	n, err := 0, error(nil)
 	for ; err == nil && n < 1000; n++ {
-		write(t, b.sink, "talks", rec(fmt.Sprint(n), `{"a":"`+long+`"}`))
-		err = b.commit(t)
+		write(t, b.Sink, "talks", sinktest.Record(fmt.Sprint(n), `{"a":"`+long+`"}`))
+		err = b.Commit(t.Context())
 	}
-	says(t, err, "no space is left", "what was committed is kept")
+	sinktest.Says(t, err, "no space is left", "what was committed is kept")
 	if strings.Contains(err.Error(), "canary") {
 		t.Errorf("%v has a record's content", err)
 	}
 	n-- // the last one failed
-	is(t, "rows", b.query(t, `SELECT count(*) FROM talks`), n)
+	sinktest.Is(t, "rows", b.query(t, `SELECT count(*) FROM talks`), n)
 	if err := pages(1 << 30); err != nil {
 		t.Fatal(err)
 	}
-	b.open(t, streams...)
-	b.put(t, "talks", rec(fmt.Sprint(n), `{"a":1}`))
-	is(t, "rows", b.query(t, `SELECT count(*), max(a = 1) FROM talks`), fmt.Sprintf("%d|1", n+1))
+	b.Open(t, streams...)
+	b.Put(t, "talks", sinktest.Record(fmt.Sprint(n), `{"a":1}`))
+	sinktest.Is(t, "rows", b.query(t, `SELECT count(*), max(a = 1) FROM talks`), fmt.Sprintf("%d|1", n+1))
 }
 
 // childEnv makes the test binary a process that collects until it is killed.
@@ -216,9 +216,9 @@ func collectForever(path string) error {
 		var records []collect.Record
 		for i := range perSlice {
 			// A column more with each slice, and an older row again.
-			records = append(records, rec(fmt.Sprint(n*perSlice+i), fmt.Sprintf(`{"n":%d,"f%d":1}`, n, n%40)))
+			records = append(records, sinktest.Record(fmt.Sprint(n*perSlice+i), fmt.Sprintf(`{"n":%d,"f%d":1}`, n, n%40)))
 		}
-		records = append(records, rec("0", fmt.Sprintf(`{"n":%d}`, n)))
+		records = append(records, sinktest.Record("0", fmt.Sprintf(`{"n":%d}`, n)))
 		if err := sink.Write(ctx, "talks", records); err != nil {
 			return err
 		}

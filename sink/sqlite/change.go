@@ -170,10 +170,7 @@ type remaining struct {
 // Remain marks the rows of a detail whose keys are not among keys: the slice's commit sets
 // their column _headway_deleted_at. See [collect.Marker].
 func (s *Sink) Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
-	info, err := s.info(stream)
+	info, err := s.writable(ctx, stream)
 	if err != nil {
 		return err
 	}

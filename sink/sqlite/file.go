@@ -18,6 +18,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
 // File writes records into its own database file, apart from the state. Create one with
@@ -107,14 +108,17 @@ func (s *File) Location() collect.Location { return collect.Location{Kind: "sqli
 // and [File.Noticed] reports it. Open returns an error, and changes nothing, if the file
 // holds less than was committed or belongs to another state.
 func (s *File) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
-	if s.conn != nil {
-		return errors.New("sqlite sink: it is open already: Close it first")
+	if err := sinkstate.MayOpen(ctx, name, s.path, s.conn != nil); err != nil {
+		return err
 	}
 	var p filePosition
-	if len(committed) > 0 && string(committed) != "null" {
-		if err := json.Unmarshal(committed, &p); err != nil || p.File == nil {
-			return unreadable(errors.New("it belongs to another sink"))
+	if err := sinkstate.Position(name, "; nothing was changed", committed, &p, func() error {
+		if p.File == nil {
+			return errOtherSink
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	aside := s.gather.aside
 	if err := s.gather.Open(ctx, nil, streams); err != nil {
@@ -252,7 +256,7 @@ func (s *File) Committed(ctx context.Context, _ json.RawMessage) error { return 
 
 // prove applies the staged slice, whose position has been committed.
 func (s *File) prove(ctx context.Context) error {
-	if err := s.gather.usable(ctx); err != nil || s.staged == nil {
+	if err := sinkstate.MayWrite(ctx, name, s.gather.open); err != nil || s.staged == nil {
 		return err
 	}
 	// After a power cut this may be undone, but the staged slice is still there.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/sink/sqlite"
 )
 
@@ -85,7 +86,7 @@ func (o *own) shows(t *testing.T, want string) {
 	if there > 0 {
 		got = (&bench{db: db}).query(t, `SELECT _key, n FROM talks ORDER BY 1`)
 	}
-	is(t, "talks", got, want)
+	sinktest.Is(t, "talks", got, want)
 }
 
 // TestASliceIsInTheTablesOnceItIsCommitted dies at each point between the two
@@ -105,10 +106,10 @@ func TestASliceIsInTheTablesOnceItIsCommitted(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := newOwn(t)
-			o.write(t, "talks", rec("1", `{"n":1}`), rec("2", `{"n":1}`))
+			o.write(t, "talks", sinktest.Record("1", `{"n":1}`), sinktest.Record("2", `{"n":1}`))
 			o.commit(t)
 			o.shows(t, before)
-			o.write(t, "talks", rec("1", `{"n":2}`), rec("3", `{"n":2,"text":"<&>","list":["<&>"]}`))
+			o.write(t, "talks", sinktest.Record("1", `{"n":2}`), sinktest.Record("3", `{"n":2,"text":"<&>","list":["<&>"]}`))
 			var p json.RawMessage
 			if c.sync {
 				p = o.sync(t)
@@ -124,14 +125,14 @@ func TestASliceIsInTheTablesOnceItIsCommitted(t *testing.T) {
 			o.shows(t, c.dead)
 			for range 2 {
 				o.open(t)
-				is(t, "noticed", len(o.sink.Noticed()), 0)
+				sinktest.Is(t, "noticed", len(o.sink.Noticed()), 0)
 				o.shows(t, c.next)
 			}
 			// The slice comes again, or the next one does.
-			o.write(t, "talks", rec("1", `{"n":2}`), rec("3", `{"n":2,"text":"<&>","list":["<&>"]}`))
+			o.write(t, "talks", sinktest.Record("1", `{"n":2}`), sinktest.Record("3", `{"n":2,"text":"<&>","list":["<&>"]}`))
 			o.commit(t)
 			o.shows(t, after)
-			is(t, "text", (&bench{db: openRaw(t, o.path)}).query(t, `SELECT text, list FROM talks WHERE _key = '3'`), `<&>|["<&>"]`)
+			sinktest.Is(t, "text", (&bench{db: openRaw(t, o.path)}).query(t, `SELECT text, list FROM talks WHERE _key = '3'`), `<&>|["<&>"]`)
 		})
 	}
 }
@@ -139,31 +140,31 @@ func TestASliceIsInTheTablesOnceItIsCommitted(t *testing.T) {
 // TestWhatIsGoneIsStagedToo: marks follow the same two steps as rows.
 func TestWhatIsGoneIsStagedToo(t *testing.T) {
 	o := newOwn(t)
-	o.write(t, "messages", detail("t", "a", `{}`), detail("t", "b", `null`))
+	o.write(t, "messages", sinktest.Detail("t", "a", `{}`), sinktest.Detail("t", "b", `null`))
 	o.commit(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	if err := o.sink.Remain(t.Context(), "messages", "t", []string{"b"}, at); err != nil {
 		t.Fatal(err)
 	}
-	o.write(t, "messages", detail("t", "c", `{}`))
+	o.write(t, "messages", sinktest.Detail("t", "c", `{}`))
 	uncommitted := o.position
 	o.position = o.sync(t)
 	o.open(t)
 	const query = `SELECT _key, _headway_deleted_at FROM messages ORDER BY 1`
-	is(t, "rows", (&bench{db: openRaw(t, o.path)}).query(t, query), "a|2026-01-02T03:04:05Z\nb|<nil>\nc|<nil>")
+	sinktest.Is(t, "rows", (&bench{db: openRaw(t, o.path)}).query(t, query), "a|2026-01-02T03:04:05Z\nb|<nil>\nc|<nil>")
 	// An older copy of the state goes on: what comes again replaces.
 	if err := o.reopen(t, uncommitted); err != nil {
 		t.Fatal(err)
 	}
-	is(t, "noticed", o.sink.Noticed(), []collect.Change{{Kind: collect.SinkAhead}})
+	sinktest.Is(t, "noticed", o.sink.Noticed(), []collect.Change{{Kind: collect.SinkAhead}})
 	o.commit(t)
 	o.open(t)
-	is(t, "noticed", len(o.sink.Noticed()), 0)
+	sinktest.Is(t, "noticed", len(o.sink.Noticed()), 0)
 }
 
 func TestAFileIsOfOneState(t *testing.T) {
 	o := newOwn(t)
-	o.write(t, "talks", rec("1", `{"n":1}`))
+	o.write(t, "talks", sinktest.Record("1", `{"n":1}`))
 	o.commit(t)
 	if err := o.sink.Close(); err != nil {
 		t.Fatal(err)
@@ -172,9 +173,9 @@ func TestAFileIsOfOneState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, o.reopen(t, nil), "another state", "nothing was changed", "--fresh")
-	says(t, o.reopen(t, json.RawMessage(`{"sqlite_file":{"id":"x","slice":1}}`)), "another state")
-	says(t, o.reopen(t, json.RawMessage(`{"files":{}}`)), "cannot be read")
+	sinktest.Says(t, o.reopen(t, nil), "another state", "nothing was changed", "--fresh")
+	sinktest.Says(t, o.reopen(t, json.RawMessage(`{"sqlite_file":{"id":"x","slice":1}}`)), "another state")
+	sinktest.Says(t, o.reopen(t, json.RawMessage(`{"files":{}}`)), "cannot be read")
 	// Starting over sets the tables aside.
 	if err := o.sink.Close(); err != nil {
 		t.Fatal(err)
@@ -186,20 +187,20 @@ func TestAFileIsOfOneState(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.commit(t)
-	o.write(t, "talks", rec("2", `{"n":2}`))
+	o.write(t, "talks", sinktest.Record("2", `{"n":2}`))
 	o.commit(t)
-	o.write(t, "talks", rec("3", `{"n":3}`))
+	o.write(t, "talks", sinktest.Record("3", `{"n":3}`))
 	o.commit(t)
 	o.shows(t, "2|2\n3|3")
-	is(t, "aside", (&bench{db: openRaw(t, o.path)}).query(t, `SELECT _key FROM talks_20260102T030405Z_bak`), "1")
+	sinktest.Is(t, "aside", (&bench{db: openRaw(t, o.path)}).query(t, `SELECT _key FROM talks_20260102T030405Z_bak`), "1")
 	// An older copy of the file is not a file to go on with.
 	copied := filepath.Join(t.TempDir(), "data.db")
 	if err := os.WriteFile(copied, older, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	says(t, sqlite.NewFile(copied, "c").Open(t.Context(), o.position, streams), "another state")
+	sinktest.Says(t, sqlite.NewFile(copied, "c").Open(t.Context(), o.position, streams), "another state")
 	ahead := json.RawMessage(`{"sqlite_file":{"id":"` + idOf(t, o.position) + `","slice":9}}`)
-	says(t, o.reopen(t, ahead), "2 slices of the 9", "older copy")
+	sinktest.Says(t, o.reopen(t, ahead), "2 slices of the 9", "older copy")
 	if !sqlite.NewFile(o.path, "c").Recognizes(t.Context(), o.position) || sqlite.NewFile(o.path, "d").Recognizes(t.Context(), o.position) {
 		t.Error("the file is to be recognized by its connection, and by no other")
 	}
@@ -213,7 +214,7 @@ func TestAFileIsOfOneState(t *testing.T) {
 	if err := o.reopen(t, o.position); err != nil {
 		t.Fatal(err)
 	}
-	is(t, "noticed", o.sink.Noticed(), []collect.Change{{Kind: collect.SinkFileGone}})
+	sinktest.Is(t, "noticed", o.sink.Noticed(), []collect.Change{{Kind: collect.SinkFileGone}})
 	if err := o.sink.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func TestAFileIsOfOneState(t *testing.T) {
 	if _, err := openRaw(t, other).ExecContext(t.Context(), `CREATE TABLE mine (x)`); err != nil {
 		t.Fatal(err)
 	}
-	says(t, sqlite.NewFile(other, "c").Open(t.Context(), nil, streams), "another program", "nothing was changed")
+	sinktest.Says(t, sqlite.NewFile(other, "c").Open(t.Context(), nil, streams), "another program", "nothing was changed")
 }
 
 func idOf(t *testing.T, position json.RawMessage) string {
@@ -239,7 +240,7 @@ func idOf(t *testing.T, position json.RawMessage) string {
 // TestConnectionsShareAFile: each has its own slices and tables.
 func TestConnectionsShareAFile(t *testing.T) {
 	o := newOwn(t)
-	o.write(t, "talks", rec("1", `{"n":1}`))
+	o.write(t, "talks", sinktest.Record("1", `{"n":1}`))
 	o.commit(t)
 	second := sqlite.NewFile(o.path, "d")
 	defer func() { _ = second.Close() }()
@@ -247,12 +248,12 @@ func TestConnectionsShareAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err) // runs is a name like any other where there is no store
 	}
-	err = errors.Join(second.Write(t.Context(), "others", []collect.Record{rec("1", `{}`)}))
+	err = errors.Join(second.Write(t.Context(), "others", []collect.Record{sinktest.Record("1", `{}`)}))
 	p, errSync := second.Sync(t.Context())
 	if err := errors.Join(err, errSync, second.Committed(t.Context(), p)); err != nil {
 		t.Fatal(err)
 	}
-	o.write(t, "talks", rec("2", `{"n":2}`))
+	o.write(t, "talks", sinktest.Record("2", `{"n":2}`))
 	o.commit(t)
 	o.shows(t, "1|1\n2|2")
 	canceled, cancel := context.WithCancel(t.Context())

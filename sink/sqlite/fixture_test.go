@@ -1,7 +1,6 @@
 package sqlite_test
 
 import (
-	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
@@ -16,28 +15,20 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/powercut"
+	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/sink/sqlite"
 	store "github.com/headway-go/headway/store/sqlite"
 )
 
-// testingT is what tests, benchmarks and properties share.
-type testingT interface {
-	Helper()
-	Context() context.Context
-	Fatal(args ...any)
-	Fatalf(format string, args ...any)
-}
-
 // streams are those of most tests: a list and its details.
 var streams = []collect.StreamInfo{{Name: "talks"}, {Name: "messages", Parent: "talks"}}
 
-// bench is a store, a lease, and the sink of one connection.
+// bench has the store's file and another connection to it.
 type bench struct {
-	path  string
-	store *store.Store
-	lease collect.Lease
-	sink  *sqlite.Sink
-	db    *sql.DB
+	sinktest.Bench[*sqlite.Sink]
+
+	path string
+	db   *sql.DB
 }
 
 func newBench(t testing.TB) *bench {
@@ -47,10 +38,10 @@ func newBench(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.store = s
-	b.lease = acquire(t, s, "c")
-	b.sink = sqlite.New("c")
-	b.open(t, streams...)
+	b.Store = s
+	b.Lease = acquire(t, s, "c")
+	b.Sink = sqlite.New("c")
+	b.Open(t, streams...)
 	if b.db, err = sql.Open("sqlite", "file:"+b.path); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +53,7 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-func acquire(t testing.TB, s *store.Store, connection string) collect.Lease {
+func acquire(t testing.TB, s collect.Store, connection string) collect.Lease {
 	t.Helper()
 	l, err := s.Acquire(t.Context(), collect.LeaseRequest{
 		Connection: connection, Run: "run of " + connection, Holder: "host", Now: time.Now(), TTL: time.Hour,
@@ -71,53 +62,6 @@ func acquire(t testing.TB, s *store.Store, connection string) collect.Lease {
 		t.Fatal(err)
 	}
 	return l
-}
-
-// open opens the sink as a runtime does: at the committed position, which is
-// committed again.
-func (b *bench) open(t testingT, streams ...collect.StreamInfo) {
-	t.Helper()
-	if err := b.reopen(t, streams...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (b *bench) reopen(t testingT, streams ...collect.StreamInfo) error {
-	t.Helper()
-	if err := b.sink.Close(); err != nil {
-		t.Fatal(err)
-	}
-	state, err := b.store.Load(t.Context(), "c")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.sink.Open(t.Context(), state.Sink, streams); err != nil {
-		return err
-	}
-	return b.commit(t)
-}
-
-// put writes records and commits them.
-func (b *bench) put(t testingT, stream string, records ...collect.Record) {
-	t.Helper()
-	if err := b.sink.Write(t.Context(), stream, records); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.commit(t); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// commit is the end of a slice. The lane's cursor counts the commits.
-func (b *bench) commit(t testingT) error { return b.commitAs(t, b.lease, b.sink, nil) }
-
-func (b *bench) commitAs(t testingT, l collect.Lease, s *sqlite.Sink, lane *collect.Lane) error {
-	t.Helper()
-	position, err := s.Sync(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b.store.Commit(t.Context(), l, collect.Commit{At: time.Now(), Sink: position, Within: s.Pending(), Lane: lane})
 }
 
 // query is the rows of a query, a line each.
@@ -159,7 +103,7 @@ func scanner(n int) (values, dest []any) {
 }
 
 // records reads a table back as the package comment says, by parent and key.
-func (b *bench) records(t testingT, stream string) map[[2]string]any {
+func (b *bench) records(t sinktest.TB, stream string) map[[2]string]any {
 	t.Helper()
 	kinds := map[string]string{}
 	rows, err := b.db.QueryContext(t.Context(), `SELECT "column", kind FROM headway_columns WHERE "table" = ?`, stream)
@@ -205,7 +149,7 @@ func (b *bench) records(t testingT, stream string) map[[2]string]any {
 	return all
 }
 
-func restored(t testingT, names []string, values []any, kinds map[string]string) (key [2]string, v any) {
+func restored(t sinktest.TB, names []string, values []any, kinds map[string]string) (key [2]string, v any) {
 	t.Helper()
 	record, rest := map[string]any{}, map[string]any{}
 	var whole []any // at most one
@@ -219,16 +163,16 @@ func restored(t testingT, names []string, values []any, kinds map[string]string)
 		case name == "_parent":
 			key[0] = values[i].(string)
 		case name == "_value":
-			whole = append(whole, parsed(t, values[i].(string)))
+			whole = append(whole, sinktest.Parsed(t, values[i].(string)))
 		case name == "_rest":
-			rest = parsed(t, values[i].(string)).(map[string]any)
+			rest = sinktest.Parsed(t, values[i].(string)).(map[string]any)
 		case !ours:
 			t.Fatalf("a column of nobody: %q", name)
 		case kind == "boolean":
 			record[name] = values[i] == int64(1)
 		case kind == "json":
 			if text, ok := values[i].(string); ok && json.Valid([]byte(text)) {
-				record[name] = parsed(t, text)
+				record[name] = sinktest.Parsed(t, text)
 			}
 		default:
 			switch v := values[i].(type) {
@@ -250,41 +194,6 @@ func restored(t testingT, names []string, values []any, kinds map[string]string)
 	}
 	maps.Copy(record, rest)
 	return key, record
-}
-
-func parsed(t testingT, text string) any {
-	t.Helper()
-	d := json.NewDecoder(strings.NewReader(text))
-	d.UseNumber()
-	var v any
-	if err := d.Decode(&v); err != nil {
-		t.Fatal(err, text)
-	}
-	return v
-}
-
-func rec(key, data string) collect.Record {
-	return collect.Record{Key: key, Data: json.RawMessage(data)}
-}
-
-func detail(parent, key, data string) collect.Record {
-	return collect.Record{Parent: parent, Key: key, Data: json.RawMessage(data)}
-}
-
-func is(t *testing.T, what string, got, want any) {
-	t.Helper()
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s is %v, want %v", what, got, want)
-	}
-}
-
-func says(t *testing.T, err error, parts ...string) {
-	t.Helper()
-	for _, p := range parts {
-		if err == nil || !strings.Contains(err.Error(), p) {
-			t.Errorf("error %v does not say %q", err, p)
-		}
-	}
 }
 
 func TestMain(m *testing.M) {

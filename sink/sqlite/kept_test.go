@@ -67,20 +67,20 @@ var difficult = []string{
 func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 	b := newBench(t)
 	for i, data := range difficult {
-		b.put(t, "talks", rec(fmt.Sprintf("k%02d", i), data))
+		b.Put(t, "talks", sinktest.Record(fmt.Sprintf("k%02d", i), data))
 		for _, parent := range []string{"p1", "p2"} {
-			b.put(t, "messages", detail(parent, fmt.Sprintf("k%02d", i), data))
+			b.Put(t, "messages", sinktest.Detail(parent, fmt.Sprintf("k%02d", i), data))
 		}
 	}
 	for _, bounds := range [][2]int{{1000, 1 << 20}, {3, 1 << 20}, {1000, 1}} {
 		all := readAll(t, b.path, collect.Location{Kind: "state"}, bounds[0], bounds[1])
-		is(t, "records", fmt.Sprint(len(all["talks"]), len(all["messages"])), fmt.Sprint(len(difficult), 2*len(difficult)))
+		sinktest.Is(t, "records", fmt.Sprint(len(all["talks"]), len(all["messages"])), fmt.Sprint(len(difficult), 2*len(difficult)))
 		for i, k := range all["messages"] {
 			want := difficult[i%len(difficult)]
 			if parent := fmt.Sprintf("p%d", 1+i/len(difficult)); k.Parent != parent || k.Key != fmt.Sprintf("k%02d", i%len(difficult)) {
 				t.Errorf("record %d is %s of %s", i, k.Key, k.Parent)
 			}
-			if !sinktest.Same(parsed(t, string(k.Data)), parsed(t, want)) {
+			if !sinktest.Same(sinktest.Parsed(t, string(k.Data)), sinktest.Parsed(t, want)) {
 				t.Errorf("%s came back as %s", want, k.Data)
 			}
 		}
@@ -97,7 +97,7 @@ func TestRecordsAreReadBackAsTheyWere(t *testing.T) {
 	again := readAll(t, o.path, o.sink.Location(), 1000, 1<<20)
 	for _, s := range streams {
 		for i, k := range again[s.Name] {
-			if !sinktest.Same(parsed(t, string(k.Data)), parsed(t, string(all[s.Name][i].Data))) {
+			if !sinktest.Same(sinktest.Parsed(t, string(k.Data)), sinktest.Parsed(t, string(all[s.Name][i].Data))) {
 				t.Errorf("%s was copied as %s", all[s.Name][i].Data, k.Data)
 			}
 		}
@@ -108,11 +108,11 @@ func TestWhatIsOlderReplacesNothing(t *testing.T) {
 	o := newOwn(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	gone := func(r collect.Record) collect.KeptRecord { return collect.KeptRecord{Record: r, Deleted: at} }
-	o.write(t, "messages", detail("t1", "a", `{"n":2}`), detail("t1", "b", `{"n":2}`))
+	o.write(t, "messages", sinktest.Detail("t1", "a", `{"n":2}`), sinktest.Detail("t1", "b", `{"n":2}`))
 	o.commit(t)
 	if err := o.sink.Restore(t.Context(), "messages", []collect.KeptRecord{
-		{Record: detail("t1", "a", `{"n":1,"old":1}`)}, gone(detail("t1", "b", `{"n":1}`)), gone(detail("t1", "c", `{"n":1}`)),
-		{Record: detail("t1", "d", `{"n":1}`)}, gone(detail("t2", "a", `{"n":1}`)),
+		{Record: sinktest.Detail("t1", "a", `{"n":1,"old":1}`)}, gone(sinktest.Detail("t1", "b", `{"n":1}`)), gone(sinktest.Detail("t1", "c", `{"n":1}`)),
+		{Record: sinktest.Detail("t1", "d", `{"n":1}`)}, gone(sinktest.Detail("t2", "a", `{"n":1}`)),
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestWhatIsOlderReplacesNothing(t *testing.T) {
 	o.position = position
 	o.open(t)
 	b := &bench{db: openRaw(t, o.path)}
-	is(t, "rows", b.query(t, `SELECT _parent, _key, n, _headway_deleted_at FROM messages ORDER BY 1, 2`),
+	sinktest.Is(t, "rows", b.query(t, `SELECT _parent, _key, n, _headway_deleted_at FROM messages ORDER BY 1, 2`),
 		"t1|a|2|<nil>\nt1|b|2|<nil>\nt1|c|1|2026-01-02T03:04:05Z\nt1|d|1|<nil>\nt2|a|1|2026-01-02T03:04:05Z")
 	for _, k := range readAll(t, o.path, o.sink.Location(), 10, 1<<20)["messages"] {
 		if (k.Key == "c" || k.Parent == "t2") != k.Deleted.Equal(at) {
@@ -132,18 +132,18 @@ func TestWhatIsOlderReplacesNothing(t *testing.T) {
 
 func TestWhatIsKeptIsOfTheConnectionAndItsLastBeginning(t *testing.T) {
 	b := newBench(t)
-	b.put(t, "talks", rec("1", `{"n":1}`))
-	if err := b.sink.Close(); err != nil {
+	b.Put(t, "talks", sinktest.Record("1", `{"n":1}`))
+	if err := b.Sink.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.sink.SetAside(nil, time.Now()); err != nil {
+	if _, err := b.Sink.SetAside(nil, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.sink.Open(t.Context(), nil, streams); err != nil {
+	if err := b.Sink.Open(t.Context(), nil, streams); err != nil {
 		t.Fatal(err)
 	}
-	b.put(t, "talks", rec("2", `{"n":2}`))
-	state, err := b.store.Load(t.Context(), "c")
+	b.Put(t, "talks", sinktest.Record("2", `{"n":2}`))
+	state, err := b.Store.Load(t.Context(), "c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,37 +171,37 @@ func TestRowsThatAreGoneAreMarkedAndComeBack(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	remain := func(parent string, keys ...string) {
 		t.Helper()
-		if err := b.sink.Remain(t.Context(), "messages", parent, keys, at); err != nil {
+		if err := b.Sink.Remain(t.Context(), "messages", parent, keys, at); err != nil {
 			t.Fatal(err)
 		}
 	}
 	shows := func(want string) {
 		t.Helper()
-		is(t, "rows", b.query(t, `SELECT _parent, _key, _headway_deleted_at FROM messages ORDER BY 1, 2`), want)
+		sinktest.Is(t, "rows", b.query(t, `SELECT _parent, _key, _headway_deleted_at FROM messages ORDER BY 1, 2`), want)
 	}
 	// Before there is a table nothing can be gone.
 	remain("t1", "a")
-	if err := b.commit(t); err != nil {
+	if err := b.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.put(t, "messages", detail("t1", "a", `{"n":1}`), detail("t1", "b", `{"n":1}`), detail("t2", "a", `{"n":1}`))
+	b.Put(t, "messages", sinktest.Detail("t1", "a", `{"n":1}`), sinktest.Detail("t1", "b", `{"n":1}`), sinktest.Detail("t2", "a", `{"n":1}`))
 	remain("t1", "a")
-	if err := b.commit(t); err != nil {
+	if err := b.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	shows("t1|a|<nil>\nt1|b|2026-01-02T03:04:05Z\nt2|a|<nil>")
 	// In one commit: what counts is the order.
-	write(t, b.sink, "messages", detail("t1", "b", `{"n":2}`))
+	write(t, b.Sink, "messages", sinktest.Detail("t1", "b", `{"n":2}`))
 	remain("t1", "b")
-	write(t, b.sink, "messages", detail("t1", "a", `{"n":2}`))
+	write(t, b.Sink, "messages", sinktest.Detail("t1", "a", `{"n":2}`))
 	remain("t2")
-	if err := b.commit(t); err != nil {
+	if err := b.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	shows("t1|a|<nil>\nt1|b|<nil>\nt2|a|2026-01-02T03:04:05Z")
 	// A field of that name is not a mark.
-	b.put(t, "messages", detail("t2", "a", `{"_headway_deleted_at":"x"}`))
+	b.Put(t, "messages", sinktest.Detail("t2", "a", `{"_headway_deleted_at":"x"}`))
 	shows("t1|a|<nil>\nt1|b|<nil>\nt2|a|<nil>")
-	is(t, "rest", b.query(t, `SELECT _rest FROM messages WHERE _parent = 't2'`), `{"_headway_deleted_at":"x"}`)
-	says(t, b.sink.Remain(t.Context(), "talks", "t1", nil, at), "rows with a parent")
+	sinktest.Is(t, "rest", b.query(t, `SELECT _rest FROM messages WHERE _parent = 't2'`), `{"_headway_deleted_at":"x"}`)
+	sinktest.Says(t, b.Sink.Remain(t.Context(), "talks", "t1", nil, at), "rows with a parent")
 }

@@ -14,11 +14,17 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
-	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-// maxPending is the maximum size of the records of one slice, in bytes.
-const maxPending = 256 << 20
+const (
+	// name begins all errors.
+	name = "sqlite sink"
+	// maxPending is the maximum size of the records of one slice, in bytes.
+	maxPending = 256 << 20
+)
+
+var errOtherSink = errors.New("it belongs to another sink")
 
 // Sink writes records into the store's own file. Create one with [New]. It is
 // not safe for concurrent use.
@@ -78,25 +84,20 @@ type tables struct {
 // Open checks the names of the streams and the position. See [collect.Sink]. There is
 // nothing to discard: the file holds only committed records.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
-	if s.open {
-		return errors.New("sqlite sink: it is open already: Close it first")
-	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("sqlite sink: open: %w", err)
+	if err := sinkstate.MayOpen(ctx, name, "", s.open); err != nil {
+		return err
 	}
 	if s.connection == "" {
-		return errors.New("sqlite sink: the connection has no name")
+		return errors.New(name + ": the connection has no name")
 	}
 	p := position{SQLite: &tables{}}
-	if len(committed) > 0 && string(committed) != "null" {
-		d := json.NewDecoder(bytes.NewReader(committed))
-		d.DisallowUnknownFields() // another sink's position is not an empty one
-		if err := d.Decode(&p); err != nil {
-			return unreadable(err)
-		}
+	if err := sinkstate.Position(name, "; nothing was changed", committed, &p, func() error {
 		if p.SQLite == nil {
-			return unreadable(errors.New("it belongs to another sink"))
+			return errOtherSink
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	if err := checkNames(streams, s.own); err != nil {
 		return err
@@ -112,19 +113,11 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	return nil
 }
 
-func unreadable(err error) error {
-	return fmt.Errorf("sqlite sink: the committed position cannot be read; nothing was changed: %w: "+
-		"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", err)
-}
-
 // Write buffers records for the commit. See [collect.Sink]. If a record is not JSON in
 // UTF-8 or has no key, or the slice exceeds 256 MiB, Write returns an error and buffers
 // none of the records.
 func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
-	if err := s.usable(ctx); err != nil {
-		return err
-	}
-	info, err := s.info(stream)
+	info, err := s.writable(ctx, stream)
 	if err != nil {
 		return err
 	}
@@ -133,20 +126,8 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 	size := s.size
 	for i, r := range records {
 		b.Reset()
-		wrong := ""
-		switch {
-		case !field.Record(&b, r.Data):
-			wrong = "is not JSON in UTF-8"
-		case r.Key == "":
-			wrong = "has no key"
-		case r.Parent == "" && info.Parent != "":
-			wrong = "has no parent, and the stream's rows have one"
-		case r.Parent != "" && info.Parent == "":
-			wrong = "has a parent, and the stream's rows have none"
-		}
-		if wrong != "" {
-			return fmt.Errorf("sqlite sink: stream %q: record %d of %d %s; none of them was written: "+
-				"the connector must give one JSON value and a key for each record", stream, i+1, len(records), wrong)
+		if err := sinkstate.AppendRow(&b, name, info, r, i, len(records)); err != nil {
+			return err
 		}
 		added[i] = record{key: r.Key, parent: r.Parent, data: bytes.Clone(b.Bytes())}
 		if size += len(r.Key) + len(r.Parent) + b.Len(); size > s.max {
@@ -161,7 +142,7 @@ func (s *Sink) Write(ctx context.Context, stream string, records []collect.Recor
 // Sync returns the position to commit. See [collect.Sink]. The records become durable in
 // the transaction that calls the result of [Sink.Pending].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
-	if err := s.usable(ctx); err != nil {
+	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil {
 		return nil, err
 	}
 	return json.Marshal(position{&tables{Begun: s.begun}})
@@ -200,22 +181,11 @@ func (s *Sink) SetAside(_ []string, at time.Time) ([]string, error) {
 	return nil, nil
 }
 
-func (s *Sink) usable(ctx context.Context) error {
-	if !s.open {
-		return errors.New("sqlite sink: it is not open: call Open first")
+func (s *Sink) writable(ctx context.Context, stream string) (collect.StreamInfo, error) {
+	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil {
+		return collect.StreamInfo{}, err
 	}
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("sqlite sink: %w", err)
-	}
-	return nil
-}
-
-func (s *Sink) info(stream string) (collect.StreamInfo, error) {
-	i := slices.IndexFunc(s.streams, func(i collect.StreamInfo) bool { return i.Name == stream })
-	if i < 0 {
-		return collect.StreamInfo{}, fmt.Errorf("sqlite sink: the stream %q was not passed to Open", stream)
-	}
-	return s.streams[i], nil
+	return sinkstate.Stream(name, s.streams, stream)
 }
 
 // reserved are the names of the store's tables and indexes, which are in the same file.

@@ -16,37 +16,37 @@ import (
 
 func TestRowsAreUpserted(t *testing.T) {
 	b := newBench(t)
-	b.put(t, "talks", rec("1", `{"id":1,"title":"one","open":true}`), rec("2", `{"id":2,"title":"two"}`))
-	b.put(t, "messages", detail("1", "a", `{"text":"x"}`), detail("2", "a", `{"text":"y"}`))
-	b.put(t, "talks", rec("1", `{"id":1,"open":false}`), rec("3", `{"id":3}`), rec("3", `{"id":33}`))
-	is(t, "talks", b.query(t, `SELECT _key, id, title, open FROM talks ORDER BY 1`), "1|1|<nil>|0\n2|2|two|<nil>\n3|33|<nil>|<nil>")
-	is(t, "messages", b.query(t, `SELECT _parent, _key, text, _rest FROM messages ORDER BY 1`), "1|a|x|<nil>\n2|a|y|<nil>")
-	state, err := b.store.Load(t.Context(), "c")
-	is(t, "position", fmt.Sprint(string(state.Sink), " ", err), `{"sqlite":{}} <nil>`)
+	b.Put(t, "talks", sinktest.Record("1", `{"id":1,"title":"one","open":true}`), sinktest.Record("2", `{"id":2,"title":"two"}`))
+	b.Put(t, "messages", sinktest.Detail("1", "a", `{"text":"x"}`), sinktest.Detail("2", "a", `{"text":"y"}`))
+	b.Put(t, "talks", sinktest.Record("1", `{"id":1,"open":false}`), sinktest.Record("3", `{"id":3}`), sinktest.Record("3", `{"id":33}`))
+	sinktest.Is(t, "talks", b.query(t, `SELECT _key, id, title, open FROM talks ORDER BY 1`), "1|1|<nil>|0\n2|2|two|<nil>\n3|33|<nil>|<nil>")
+	sinktest.Is(t, "messages", b.query(t, `SELECT _parent, _key, text, _rest FROM messages ORDER BY 1`), "1|a|x|<nil>\n2|a|y|<nil>")
+	state, err := b.Store.Load(t.Context(), "c")
+	sinktest.Is(t, "position", fmt.Sprint(string(state.Sink), " ", err), `{"sqlite":{}} <nil>`)
 }
 
 func TestColumnsAppearAndWiden(t *testing.T) {
 	b := newBench(t)
 	for i, v := range []string{`1`, `2.5`, `"x"`, `[1]`, `null`, `true`, `{"a":1}`, `12345678901234567890`, `0.1000000000000000055511`} {
-		b.put(t, "talks", rec(fmt.Sprint(i), fmt.Sprintf(`{"v":%s,"v%d":%s}`, v, i, v)))
+		b.Put(t, "talks", sinktest.Record(fmt.Sprint(i), fmt.Sprintf(`{"v":%s,"v%d":%s}`, v, i, v)))
 	}
-	is(t, "v", b.query(t, `SELECT v, typeof(v), _rest FROM talks ORDER BY _key`), strings.Join([]string{
+	sinktest.Is(t, "v", b.query(t, `SELECT v, typeof(v), _rest FROM talks ORDER BY _key`), strings.Join([]string{
 		"1|integer|<nil>", "2.5|real|<nil>", "x|text|<nil>", `[1]|text|{"v":[1]}`, `<nil>|null|{"v":null,"v4":null}`,
 		`1|integer|{"v":true}`, `{"a":1}|text|{"v":{"a":1}}`,
 		`12345678901234567890|text|{"v":12345678901234567890,"v7":12345678901234567890}`,
 		`0.1000000000000000055511|text|{"v":0.1000000000000000055511,"v8":0.1000000000000000055511}`,
 	}, "\n"))
-	is(t, "kinds", b.query(t, `SELECT "column", kind FROM headway_columns WHERE "table" = 'talks' AND kind <> 'plain' ORDER BY 1`),
+	sinktest.Is(t, "kinds", b.query(t, `SELECT "column", kind FROM headway_columns WHERE "table" = 'talks' AND kind <> 'plain' ORDER BY 1`),
 		"v3|json\nv5|boolean\nv6|json")
 }
 
 // TestUnusualNames: each field survives, whatever its name.
 func TestUnusualNames(t *testing.T) {
 	b := newBench(t)
-	b.put(t, "talks", rec("1", `{"Id":1,"id":2,"_key":3,"_REST":4,"":5,"a\u0000b":6,"x\"y]":7,"rowid":8,"`+
+	b.Put(t, "talks", sinktest.Record("1", `{"Id":1,"id":2,"_key":3,"_REST":4,"":5,"a\u0000b":6,"x\"y]":7,"rowid":8,"`+
 		strings.Repeat("n", 101)+`":9,"é":10,"É":11,"a":12,"a":13}`))
-	is(t, "row", b.query(t, `SELECT _key, Id, "x""y]", "é", "É", a FROM talks`), "1|1|7|10|11|13")
-	is(t, "rest", b.query(t, `SELECT _rest FROM talks`),
+	sinktest.Is(t, "row", b.query(t, `SELECT _key, Id, "x""y]", "é", "É", a FROM talks`), "1|1|7|10|11|13")
+	sinktest.Is(t, "rest", b.query(t, `SELECT _rest FROM talks`),
 		`{"id":2,"_key":3,"_REST":4,"":5,"a\u0000b":6,"rowid":8,"`+strings.Repeat("n", 101)+`":9}`)
 }
 
@@ -57,12 +57,12 @@ func TestMoreFieldsThanColumns(t *testing.T) {
 		fields = append(fields, fmt.Sprintf(`"f%d":%d`, i, i))
 	}
 	text := "{" + strings.Join(fields, ",") + "}"
-	b.put(t, "talks", rec("1", "{"+strings.Join(fields[:990], ",")+"}"))
-	b.put(t, "talks", rec("2", text))
-	is(t, "columns", b.query(t, `SELECT count(*) FROM pragma_table_info('talks')`), 1003)
-	is(t, "the last that fits, and the rest", b.query(t, `SELECT f999, json_extract(_rest, '$.f1000'),
+	b.Put(t, "talks", sinktest.Record("1", "{"+strings.Join(fields[:990], ",")+"}"))
+	b.Put(t, "talks", sinktest.Record("2", text))
+	sinktest.Is(t, "columns", b.query(t, `SELECT count(*) FROM pragma_table_info('talks')`), 1003)
+	sinktest.Is(t, "the last that fits, and the rest", b.query(t, `SELECT f999, json_extract(_rest, '$.f1000'),
 		json_extract(_rest, '$.f2499'), json_extract(_rest, '$.f999') FROM talks WHERE _key = '2'`), "999|1000|2499|<nil>")
-	if !sinktest.Same(b.records(t, "talks")[[2]string{"", "2"}], parsed(t, text)) {
+	if !sinktest.Same(b.records(t, "talks")[[2]string{"", "2"}], sinktest.Parsed(t, text)) {
 		t.Error("the record does not read back")
 	}
 }
@@ -70,9 +70,9 @@ func TestMoreFieldsThanColumns(t *testing.T) {
 func TestRecordsThatAreNoObjects(t *testing.T) {
 	b := newBench(t)
 	for i, v := range []string{`5`, `"x"`, `[1, 2]`, `null`, `{}`, `{"_value":1}`} {
-		b.put(t, "talks", rec(fmt.Sprint(i), v))
+		b.Put(t, "talks", sinktest.Record(fmt.Sprint(i), v))
 	}
-	is(t, "talks", b.query(t, `SELECT _value, _rest FROM talks ORDER BY _key`),
+	sinktest.Is(t, "talks", b.query(t, `SELECT _value, _rest FROM talks ORDER BY _key`),
 		"5|<nil>\n\"x\"|<nil>\n[1,2]|<nil>\nnull|<nil>\n<nil>|<nil>\n<nil>|{\"_value\":1}")
 }
 
@@ -80,10 +80,10 @@ func TestNamesThatAreRefused(t *testing.T) {
 	for _, name := range append([]string{"", "Events", "runs_of_connection", "SQLite_x", "headway_tables", "talks_bak", "a\x00b",
 		strings.Repeat("x", 101)}, "items") {
 		err := sqlite.New("c").Open(t.Context(), nil, []collect.StreamInfo{{Name: name}})
-		says(t, err, fmt.Sprintf("%q", name), "rename the stream")
+		sinktest.Says(t, err, fmt.Sprintf("%q", name), "rename the stream")
 	}
-	says(t, sqlite.New("c").Open(t.Context(), nil, []collect.StreamInfo{{Name: "a"}, {Name: "A"}}), "the same table")
-	says(t, sqlite.New("").Open(t.Context(), nil, nil), "has no name")
+	sinktest.Says(t, sqlite.New("c").Open(t.Context(), nil, []collect.StreamInfo{{Name: "a"}, {Name: "A"}}), "the same table")
+	sinktest.Says(t, sqlite.New("").Open(t.Context(), nil, nil), "has no name")
 }
 
 // TestTheStoresNamesAreReserved looks at what a store really has.
@@ -105,9 +105,9 @@ func TestTablesOfOthersAreNotTouched(t *testing.T) {
 	if _, err := b.db.ExecContext(t.Context(), `CREATE VIEW talks AS SELECT 1`); err != nil {
 		t.Fatal(err)
 	}
-	write(t, b.sink, "talks", rec("1", `{"secret":"canary"}`))
-	err := b.commit(t)
-	says(t, err, "talks", "view", "did not write", "rename")
+	write(t, b.Sink, "talks", sinktest.Record("1", `{"secret":"canary"}`))
+	err := b.Commit(t.Context())
+	sinktest.Says(t, err, "talks", "view", "did not write", "rename")
 	if strings.Contains(err.Error(), "canary") {
 		t.Errorf("%v has a record's content", err)
 	}
@@ -115,15 +115,15 @@ func TestTablesOfOthersAreNotTouched(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Another connection of the same store.
-	other, lease := sqlite.New("d"), acquire(t, b.store, "d")
-	b.open(t, streams...)
-	b.put(t, "messages", detail("1", "1", `{"a":1}`))
+	other, lease := sqlite.New("d"), acquire(t, b.Store, "d")
+	b.Open(t, streams...)
+	b.Put(t, "messages", sinktest.Detail("1", "1", `{"a":1}`))
 	if err := other.Open(t.Context(), nil, streams[1:]); err != nil {
 		t.Fatal(err)
 	}
-	write(t, other, "messages", detail("1", "1", `{"a":2}`))
-	says(t, b.commitAs(t, lease, other, nil), `the connection "c"`, "rename the stream")
-	is(t, "messages", b.query(t, `SELECT a FROM messages`), 1)
+	write(t, other, "messages", sinktest.Detail("1", "1", `{"a":2}`))
+	sinktest.Says(t, sinktest.Commit(t.Context(), b.Store, lease, other, collect.Commit{}), `the connection "c"`, "rename the stream")
+	sinktest.Is(t, "messages", b.query(t, `SELECT a FROM messages`), 1)
 }
 
 func write(t *testing.T, s *sqlite.Sink, stream string, records ...collect.Record) {
@@ -135,75 +135,75 @@ func write(t *testing.T, s *sqlite.Sink, stream string, records ...collect.Recor
 
 func TestATableThatIsGoneIsAnError(t *testing.T) {
 	b := newBench(t)
-	b.put(t, "talks", rec("1", `{}`))
+	b.Put(t, "talks", sinktest.Record("1", `{}`))
 	if _, err := b.db.ExecContext(t.Context(), `DROP TABLE talks`); err != nil {
 		t.Fatal(err)
 	}
-	write(t, b.sink, "talks", rec("2", `{}`))
-	says(t, b.commit(t), "talks", "gone", "restore", "--fresh")
+	write(t, b.Sink, "talks", sinktest.Record("2", `{}`))
+	sinktest.Says(t, b.Commit(t.Context()), "talks", "gone", "restore", "--fresh")
 }
 
 // TestOwnersMayAddToTheirTables: columns, indexes and views stay.
 func TestOwnersMayAddToTheirTables(t *testing.T) {
 	b := newBench(t)
-	b.put(t, "talks", rec("1", `{"a":1}`))
+	b.Put(t, "talks", sinktest.Record("1", `{"a":1}`))
 	for _, q := range []string{`ALTER TABLE talks ADD COLUMN mine TEXT`, `UPDATE talks SET mine = 'x'`, `CREATE INDEX by_a ON talks (a)`,
 		`CREATE VIEW v AS SELECT a FROM talks`} {
 		if _, err := b.db.ExecContext(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b.put(t, "talks", rec("1", `{"a":2,"Mine":3}`))
-	is(t, "talks", b.query(t, `SELECT a, mine, _rest FROM talks`), `2|x|{"Mine":3}`)
+	b.Put(t, "talks", sinktest.Record("1", `{"a":2,"Mine":3}`))
+	sinktest.Is(t, "talks", b.query(t, `SELECT a, mine, _rest FROM talks`), `2|x|{"Mine":3}`)
 }
 
 func TestStartingOver(t *testing.T) {
 	b := newBench(t)
-	b.put(t, "talks", rec("1", `{"a":1}`))
-	b.put(t, "messages", detail("1", "1", `{"a":1}`))
+	b.Put(t, "talks", sinktest.Record("1", `{"a":1}`))
+	b.Put(t, "messages", sinktest.Detail("1", "1", `{"a":1}`))
 	at := time.Date(2026, 5, 6, 7, 8, 9, 123, time.UTC)
 	for round, fresh := range []time.Time{at, at.Add(time.Microsecond)} {
-		if err := b.sink.Close(); err != nil {
+		if err := b.Sink.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.sink.SetAside([]string{"talks", "messages"}, fresh); err != nil {
+		if _, err := b.Sink.SetAside([]string{"talks", "messages"}, fresh); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.store.Forget(t.Context(), b.lease); err != nil {
+		if err := b.Store.Forget(t.Context(), b.Lease); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.sink.Open(t.Context(), nil, streams); err != nil {
+		if err := b.Sink.Open(t.Context(), nil, streams); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.commit(t); err != nil {
+		if err := b.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		// The process ends here; the position remembers what is owed.
-		b.sink = sqlite.New("c")
-		b.open(t, streams...)
-		b.put(t, "talks", rec(fmt.Sprint(round+2), `{"b":1}`))
-		b.put(t, "talks", rec(fmt.Sprint(round+10), `{"b":1}`))
+		b.Sink = sqlite.New("c")
+		b.Open(t, streams...)
+		b.Put(t, "talks", sinktest.Record(fmt.Sprint(round+2), `{"b":1}`))
+		b.Put(t, "talks", sinktest.Record(fmt.Sprint(round+10), `{"b":1}`))
 	}
-	is(t, "tables", b.query(t, `SELECT name FROM headway_tables ORDER BY 1`),
+	sinktest.Is(t, "tables", b.query(t, `SELECT name FROM headway_tables ORDER BY 1`),
 		"messages_20260506T070809Z_bak\ntalks\ntalks_20260506T070809Z_2_bak\ntalks_20260506T070809Z_bak")
-	is(t, "talks", b.query(t, `SELECT _key FROM talks ORDER BY rowid`), "3\n11")
-	is(t, "aside", b.query(t, `SELECT _key, a FROM talks_20260506T070809Z_bak`), "1|1")
-	is(t, "its columns", b.query(t, `SELECT "column" FROM headway_columns WHERE "table" = 'talks_20260506T070809Z_bak'`), "a")
+	sinktest.Is(t, "talks", b.query(t, `SELECT _key FROM talks ORDER BY rowid`), "3\n11")
+	sinktest.Is(t, "aside", b.query(t, `SELECT _key, a FROM talks_20260506T070809Z_bak`), "1|1")
+	sinktest.Is(t, "its columns", b.query(t, `SELECT "column" FROM headway_columns WHERE "table" = 'talks_20260506T070809Z_bak'`), "a")
 	// A state that was forgotten without starting over.
-	if err := errors.Join(b.sink.Close(), b.store.Forget(t.Context(), b.lease)); err != nil {
+	if err := errors.Join(b.Sink.Close(), b.Store.Forget(t.Context(), b.Lease)); err != nil {
 		t.Fatal(err)
 	}
-	b.open(t, streams...)
-	write(t, b.sink, "talks", rec("9", `{}`))
-	says(t, b.commit(t), "talks", "an earlier state", "--fresh")
+	b.Open(t, streams...)
+	write(t, b.Sink, "talks", sinktest.Record("9", `{}`))
+	sinktest.Says(t, b.Commit(t.Context()), "talks", "an earlier state", "--fresh")
 }
 
 func TestAStreamThatBecomesDetails(t *testing.T) {
 	b := newBench(t)
-	b.put(t, "talks", rec("1", `{}`))
-	b.open(t, collect.StreamInfo{Name: "talks", Parent: "x"})
-	write(t, b.sink, "talks", detail("1", "1", `{}`))
-	says(t, b.commit(t), "talks", "was a list and now holds details", "rename the stream")
+	b.Put(t, "talks", sinktest.Record("1", `{}`))
+	b.Open(t, collect.StreamInfo{Name: "talks", Parent: "x"})
+	write(t, b.Sink, "talks", sinktest.Detail("1", "1", `{}`))
+	sinktest.Says(t, b.Commit(t.Context()), "talks", "was a list and now holds details", "rename the stream")
 }
 
 func TestWhatCannotBeWritten(t *testing.T) {
@@ -213,74 +213,74 @@ func TestWhatCannotBeWritten(t *testing.T) {
 		record collect.Record
 		says   string
 	}{
-		{"talks", rec("", `{}`), "record 2 of 2 has no key"},
-		{"talks", rec("1", `{`), "not JSON"},
-		{"talks", rec("1", ``), "not JSON"},
-		{"talks", rec("1", "\"\xff\""), "not JSON"},
-		{"talks", detail("1", "1", `{}`), "has a parent"},
-		{"messages", rec("1", `{}`), "has no parent"},
-		{"x", rec("1", `{}`), `stream "x" was not passed`},
+		{"talks", sinktest.Record("", `{}`), "record 2 of 2 has no key"},
+		{"talks", sinktest.Record("1", `{`), "not JSON"},
+		{"talks", sinktest.Record("1", ``), "not JSON"},
+		{"talks", sinktest.Record("1", "\"\xff\""), "not JSON"},
+		{"talks", sinktest.Detail("1", "1", `{}`), "has a parent"},
+		{"messages", sinktest.Record("1", `{}`), "has no parent"},
+		{"x", sinktest.Record("1", `{}`), `stream "x" was not passed`},
 	} {
-		good := rec("good", `{}`)
+		good := sinktest.Record("good", `{}`)
 		if c.stream == "messages" {
 			good.Parent = "1"
 		}
-		says(t, b.sink.Write(t.Context(), c.stream, []collect.Record{good, c.record}), c.says)
+		sinktest.Says(t, b.Sink.Write(t.Context(), c.stream, []collect.Record{good, c.record}), c.says)
 	}
-	if b.sink.Pending() != nil {
+	if b.Sink.Pending() != nil {
 		t.Error("a call that failed left records")
 	}
 }
 
 func TestOrder(t *testing.T) {
 	s := sqlite.New("c")
-	says(t, s.Write(t.Context(), "talks", nil), "not open")
+	sinktest.Says(t, s.Write(t.Context(), "talks", nil), "not open")
 	_, err := s.Sync(t.Context())
-	says(t, err, "not open")
+	sinktest.Says(t, err, "not open")
 	if s.Pending() != nil || s.Close() != nil {
 		t.Error("a closed sink has something pending")
 	}
 	if err := s.Open(t.Context(), nil, streams); err != nil {
 		t.Fatal(err)
 	}
-	says(t, s.Open(t.Context(), nil, streams), "open already")
+	sinktest.Says(t, s.Open(t.Context(), nil, streams), "open already")
 	_, err = s.SetAside(nil, time.Now())
-	says(t, err, "before Open")
+	sinktest.Says(t, err, "before Open")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Write(ctx, "talks", nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	for _, p := range []string{`{"files":{}}`, `{`, `[]`, `{"sqlite":null}`} {
-		says(t, sqlite.New("c").Open(t.Context(), json.RawMessage(p), streams), "nothing was changed", "--fresh")
+		sinktest.Says(t, sqlite.New("c").Open(t.Context(), json.RawMessage(p), streams), "nothing was changed", "--fresh")
 	}
 }
 
 func TestRecordsAreTheCallersAgainAfterWrite(t *testing.T) {
 	b := newBench(t)
 	data := []byte(`{"a":"x"}`)
-	write(t, b.sink, "talks", collect.Record{Key: "1", Data: data})
+	write(t, b.Sink, "talks", collect.Record{Key: "1", Data: data})
 	copy(data, `{"a":"y"}`)
-	if err := b.commit(t); err != nil {
+	if err := b.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	is(t, "a", b.query(t, `SELECT a FROM talks`), "x")
+	sinktest.Is(t, "a", b.query(t, `SELECT a FROM talks`), "x")
 }
 
 func TestASliceThatIsTooLarge(t *testing.T) {
 	b := newBench(t)
-	b.sink.Bound(100)
-	write(t, b.sink, "talks", rec("1", `{"a":"`+strings.Repeat("x", 50)+`"}`))
-	err := b.sink.Write(t.Context(), "talks", []collect.Record{rec("2", `1`), rec("3", `"`+strings.Repeat("canary", 10)+`"`)})
-	says(t, err, "talks", "more than 100 bytes", "smaller pages")
+	b.Sink.Bound(100)
+	write(t, b.Sink, "talks", sinktest.Record("1", `{"a":"`+strings.Repeat("x", 50)+`"}`))
+	err := b.Sink.Write(t.Context(), "talks", []collect.Record{sinktest.Record("2", `1`), sinktest.Record("3", `"`+strings.Repeat("canary", 10)+`"`)})
+	sinktest.Says(t, err, "talks", "more than 100 bytes", "smaller pages")
 	if strings.Contains(err.Error(), "canary") {
 		t.Errorf("%v has a record's content", err)
 	}
-	if err := b.commit(t); err != nil {
+	if err := b.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	is(t, "talks", b.query(t, `SELECT _key FROM talks`), 1)
-	write(t, b.sink, "talks", rec("2", `{"a":"`+strings.Repeat("x", 50)+`"}`)) // the commit made room
+	sinktest.Is(t, "talks", b.query(t, `SELECT _key FROM talks`), 1)
+	write(t, b.Sink, "talks", sinktest.Record("2", `{"a":"`+strings.Repeat("x", 50)+`"}`)) // the commit made room
 }
 
 // BenchmarkCommit is one slice of 100 records of 1 KB and 10 fields through a
@@ -299,11 +299,11 @@ func benchmarkCommit(b *testing.B, size int) {
 		b.StopTimer()
 		for i := range records {
 			n++
-			records[i] = rec(fmt.Sprintf("item-%08d", n), fmt.Sprintf(`{"id":%d,"title":"Item %d","open":true,"score":%d.5,"tags":["a","b"],`+
+			records[i] = sinktest.Record(fmt.Sprintf("item-%08d", n), fmt.Sprintf(`{"id":%d,"title":"Item %d","open":true,"score":%d.5,"tags":["a","b"],`+
 				`"author":{"id":7,"name":"somebody"},"created":"2026-05-06T07:08:09Z","deleted":null,"n":12,"text":"%s"}`, n, n, n, text))
 		}
 		b.StartTimer()
-		f.put(b, "talks", records...)
+		f.Put(b, "talks", records...)
 	}
 	b.SetBytes(int64(size * len(records[0].Data)))
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "records/s")

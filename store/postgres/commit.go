@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/headway-go/headway/collect"
@@ -22,8 +21,8 @@ import (
 // Within gets the session of the transaction, a [database/sql.Conn] of pgx's driver.
 // It may be called again if the server was away.
 func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
-	if len(c.Items) > 0 && c.Stream == "" {
-		return fmt.Errorf("store %s: commit: %d items without a stream: name it", s.name, len(c.Items))
+	if err := c.Check("store " + s.name); err != nil {
+		return err
 	}
 	return s.holding(ctx, "commit", l, func(t *tx, h held) error {
 		for _, r := range c.Reshaped {
@@ -42,10 +41,8 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 			t.queue(`UPDATE headway_gaps SET status = 'pending', leased = 0
 				WHERE connection = $1 AND stream = $2 AND key = $3 AND status = 'leased'`, h.connection, verbatim(key.Stream), verbatim(key.Key))
 		}
-		for i := range c.Opened {
-			if err := t.opened(h, &c.Opened[i], c.At); err != nil {
-				return err
-			}
+		for _, g := range c.Opened {
+			t.opened(h, g, c.At)
 		}
 		if err := t.sink(h, &c); err != nil {
 			return err
@@ -115,27 +112,8 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) {
 		h.connection, verbatim(stream), escaped(keys), escaped(fingerprints), children, owed)
 }
 
-func (t *tx) opened(h held, g *collect.Gap, at time.Time) error {
-	status := g.Status
-	switch status {
-	case "":
-		status = collect.GapPending
-	case collect.GapPending, collect.GapLeased, collect.GapRecovered, collect.GapTerminal:
-	default:
-		return fmt.Errorf("a gap of stream %q has the unknown status %q", g.Stream, status)
-	}
-	first, last := g.FirstSeen, g.LastSeen
-	if first.IsZero() {
-		first = at
-	}
-	if last.IsZero() {
-		last = at
-	}
-	var tried time.Time
-	rank := first
-	if g.Attempts > 0 {
-		tried, rank = last, last
-	}
+func (t *tx) opened(h held, g collect.Gap, at time.Time) {
+	g, tried, rank := g.Opening(at)
 	t.queue(`INSERT INTO headway_gaps AS g (connection, stream, key, parent, locator, reason, status, attempts,
 			first_seen, last_seen, retry_at, last_error, tried, rank, backlog, since, cursor)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, greatest(0, $8::bigint), $9, $10, $11, $12, $13, coalesce($14::timestamptz, '-infinity'), $15, $16, $17)
@@ -147,9 +125,8 @@ func (t *tx) opened(h held, g *collect.Gap, at time.Time) error {
 			tried = coalesce(excluded.tried, g.tried),
 			rank = CASE WHEN g.status = 'recovered' OR $8::bigint > 0 THEN excluded.rank ELSE g.rank END,
 			backlog = excluded.backlog, since = excluded.since, cursor = excluded.cursor`,
-		h.connection, verbatim(g.Stream), verbatim(g.Key), verbatim(g.Parent), g.Locator, g.Reason.String(), string(status), g.Attempts,
-		moment(first), moment(last), moment(g.RetryAt), verbatim(g.LastError), moment(tried), moment(rank), g.Backlog, verbatim(g.Since), verbatim(g.Cursor))
-	return nil
+		h.connection, verbatim(g.Stream), verbatim(g.Key), verbatim(g.Parent), g.Locator, g.Reason.String(), string(g.Status), g.Attempts,
+		moment(g.FirstSeen), moment(g.LastSeen), moment(g.RetryAt), verbatim(g.LastError), moment(tried), moment(rank), g.Backlog, verbatim(g.Since), verbatim(g.Cursor))
 }
 
 // sink writes the sink's position. If the sink has changed, the position of the former
@@ -195,14 +172,12 @@ func (t *tx) events(h held, events []event.Event) error {
 	if err := t.row(`SELECT coalesce(max(seq), 0) FROM headway_events WHERE run = $1`, []any{h.run}, &seq); err != nil {
 		return err
 	}
-	for _, e := range events {
-		seq++
-		e.Seq, e.At = seq, e.At.UTC()
-		b, err := json.Marshal(e)
-		if err != nil {
-			return fmt.Errorf("event %s cannot be written: %w", e.Type, err)
-		}
-		t.queue(`INSERT INTO headway_events (run, seq, event) VALUES ($1, $2, $3)`, h.run, seq, string(b))
+	list, err := collect.EncodeEvents(seq, events)
+	if err != nil {
+		return err
+	}
+	for i, b := range list {
+		t.queue(`INSERT INTO headway_events (run, seq, event) VALUES ($1, $2, $3)`, h.run, seq+int64(i)+1, string(b))
 	}
 	return nil
 }

@@ -3,15 +3,10 @@
 package postgres_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,16 +16,11 @@ import (
 	"github.com/headway-go/headway/store/postgres"
 )
 
-// childEnv makes the test binary a collecting process: "<url> <run>".
+// childEnv makes the test binary a collecting process: URL and run, a line each.
 const childEnv = "HEADWAY_POSTGRES_TEST_CHILD"
 
 func TestMain(m *testing.M) {
-	if role := os.Getenv(childEnv); role != "" {
-		at, run, _ := strings.Cut(role, "\n")
-		fmt.Println("ended", count(at, run))
-		os.Exit(1)
-	}
-	pgserver.Main(m)
+	pgserver.Main(m, os.Getenv(childEnv), func(args []string) error { return count(args[0], args[1]) })
 }
 
 // lifetime is the duration of leases. A lease has to expire only if the server has lost its
@@ -83,40 +73,10 @@ func TestCollectorsThatAreKilled(t *testing.T) {
 	server := pgserver.New(t)
 	at := server.Database(t)
 	s := open(t, at)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	acknowledged := 0
 	kills, every := longtest.Size(4, 200), longtest.Size(3, 10)
 	for i := range kills {
-		cmd := exec.CommandContext(t.Context(), self)
-		cmd.Env = append(os.Environ(), childEnv+"="+at+"\n"+fmt.Sprintf("r%d", i))
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		lines := bufio.NewScanner(out)
-		for left := 1 + rand.IntN(20); lines.Scan(); left-- {
-			if !strings.HasPrefix(lines.Text(), "committed ") {
-				t.Fatal(lines.Text())
-			}
-			if acknowledged, err = strconv.Atoi(lines.Text()[len("committed "):]); err != nil {
-				t.Fatal(err)
-			}
-			if left == 10 && i%every == every-1 {
-				server.Stop(t, syscall.SIGQUIT)
-				server.Start(t)
-			}
-			if left <= 0 {
-				_ = cmd.Process.Kill()
-			}
-		}
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed
+		acknowledged = server.KillWriter(t, childEnv+"="+at+"\n"+fmt.Sprintf("r%d", i), acknowledged, i%every == every-1)
 		state, err := s.Load(t.Context(), "c")
 		if err != nil {
 			t.Fatal(err)

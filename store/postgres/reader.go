@@ -57,7 +57,7 @@ func connections(ctx context.Context, t *session, now time.Time, into *[]collect
 			return id, err
 		}
 		list, err := replays(copies)
-		c.Pacing, c.Cooldown, c.Replays = p.pacing(), readCooldown(cooldown), collect.ReplaysOnShow(list)
+		c.Pacing, c.Cooldown, c.Replays = p.pacing(), collect.DecodeCooldown(cooldown), collect.ReplaysOnShow(list)
 		if alive {
 			c.Holder = string(holder)
 		}

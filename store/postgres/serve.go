@@ -6,22 +6,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
-	"github.com/headway-go/headway/reason"
 )
 
 // Serve leases the next gaps in fair order. See [collect.Store]. Gaps are
 // ordered by their last attempt, or by when they were first seen: a gap that was
 // tried goes to the back, and later gaps do not overtake waiting ones.
 func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) (page []collect.Gap, err error) {
-	if ask.MaxBytes <= 0 || ask.MaxRows <= 0 {
-		return nil, fmt.Errorf("store %s: serve: at most %d bytes and %d rows were asked for, both must be above 0", s.name, ask.MaxBytes, ask.MaxRows)
+	if err := ask.Check("store " + s.name); err != nil {
+		return nil, err
 	}
 	err = s.holding(ctx, "serve gaps", l, func(t *tx, h held) (err error) {
 		if page, err = t.due(h, ask); err != nil {
@@ -66,15 +64,7 @@ func (t *tx) due(h held, ask collect.ServeRequest) ([]collect.Gap, error) {
 }
 
 // pressures are the names of the pressure reasons.
-var pressures = func() (names []string) {
-	for _, r := range reason.All() {
-		if _, ok := reason.AsPressure(r); ok {
-			names = append(names, r.String())
-		}
-	}
-	slices.Sort(names)
-	return names
-}()
+var pressures = collect.PressureReasons()
 
 // Load reads the state that a run starts from. See [collect.Store]. Lanes are sorted
 // by stream and kind. A stored law state that is not valid JSON is returned as nil. A
@@ -93,7 +83,7 @@ func (s *Store) Load(ctx context.Context, connection string) (state collect.Stat
 		if err != nil {
 			return err
 		}
-		state.Pacing, state.Cooldown = p.pacing(), readCooldown(cooldown)
+		state.Pacing, state.Cooldown = p.pacing(), collect.DecodeCooldown(cooldown)
 		if state.Replays, err = replays(copies); err != nil {
 			return err
 		}
@@ -162,14 +152,6 @@ func replays(text []byte) (list []collect.Replay, err error) {
 		return nil, err
 	}
 	return list, err
-}
-
-// readCooldown decodes a stored cooldown. An unreadable one counts as no cooldown.
-func readCooldown(text []byte) (p collect.Cooldown) {
-	if text != nil && json.Unmarshal(text, &p) != nil {
-		return collect.Cooldown{}
-	}
-	return p
 }
 
 const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state, pacing_parts`

@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +21,8 @@ import (
 // Its attempts are added; they may be negative, but the sum is at least 0. A gap that was
 // recovered and is opened again starts with new attempts and a new FirstSeen.
 func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
-	if len(c.Items) > 0 && c.Stream == "" {
-		return fmt.Errorf("store %s: commit: %d items without a stream: name it", s.path, len(c.Items))
+	if err := c.Check("store " + s.path); err != nil {
+		return err
 	}
 	return s.holding(ctx, "commit", l, func(t *tx, h held) error {
 		for _, r := range c.Reshaped {
@@ -47,8 +46,8 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 				return err
 			}
 		}
-		for i := range c.Opened {
-			if err := t.opened(h, &c.Opened[i], c.At); err != nil {
+		for _, g := range c.Opened {
+			if err := t.opened(h, g, c.At); err != nil {
 				return err
 			}
 		}
@@ -178,26 +177,8 @@ func (t *tx) recovered(h held, key collect.GapKey, at time.Time) error {
 	return err
 }
 
-func (t *tx) opened(h held, g *collect.Gap, at time.Time) error {
-	status := g.Status
-	switch status {
-	case "":
-		status = collect.GapPending
-	case collect.GapPending, collect.GapLeased, collect.GapRecovered, collect.GapTerminal:
-	default:
-		return fmt.Errorf("a gap of stream %q has the unknown status %q", g.Stream, status)
-	}
-	first, last := g.FirstSeen, g.LastSeen
-	if first.IsZero() {
-		first = at
-	}
-	if last.IsZero() {
-		last = at
-	}
-	tried, rank := "", first
-	if g.Attempts > 0 {
-		tried, rank = instant(last), last
-	}
+func (t *tx) opened(h held, g collect.Gap, at time.Time) error {
+	g, tried, rank := g.Opening(at)
 	_, err := t.exec(`INSERT INTO gaps (connection, stream, key, parent, locator, reason, status, attempts,
 			first_seen, last_seen, retry_at, last_error, tried, rank, backlog, since, cursor)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, max(0, ?8), ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
@@ -209,8 +190,8 @@ func (t *tx) opened(h held, g *collect.Gap, at time.Time) error {
 			tried = CASE ?13 WHEN '' THEN tried ELSE ?13 END,
 			rank = CASE WHEN status = 'recovered' OR ?8 > 0 THEN ?14 ELSE rank END,
 			backlog = ?15, since = ?16, cursor = ?17`,
-		h.connection, g.Stream, g.Key, g.Parent, g.Locator, g.Reason.String(), string(status), g.Attempts,
-		instant(first), instant(last), instant(g.RetryAt), g.LastError, tried, instant(rank), g.Backlog, g.Since, g.Cursor)
+		h.connection, g.Stream, g.Key, g.Parent, g.Locator, g.Reason.String(), string(g.Status), g.Attempts,
+		instant(g.FirstSeen), instant(g.LastSeen), instant(g.RetryAt), g.LastError, instant(tried), instant(rank), g.Backlog, g.Since, g.Cursor)
 	return err
 }
 
@@ -232,14 +213,12 @@ func (t *tx) events(h held, events []event.Event) error {
 	if err := t.row(`SELECT coalesce(max(seq), 0) FROM events WHERE run = ?`, []any{h.run}, &seq); err != nil {
 		return err
 	}
-	for _, e := range events {
-		seq++
-		e.Seq, e.At = seq, e.At.UTC()
-		b, err := json.Marshal(e)
-		if err != nil {
-			return fmt.Errorf("event %s cannot be written: %w", e.Type, err)
-		}
-		if _, err := t.exec(`INSERT INTO events (run, seq, event) VALUES (?, ?, ?)`, h.run, seq, string(b)); err != nil {
+	list, err := collect.EncodeEvents(seq, events)
+	if err != nil {
+		return err
+	}
+	for i, b := range list {
+		if _, err := t.exec(`INSERT INTO events (run, seq, event) VALUES (?, ?, ?)`, h.run, seq+int64(i)+1, string(b)); err != nil {
 			return err
 		}
 	}

@@ -49,13 +49,13 @@ func connections(ctx context.Context, t *sql.Tx, path string, now time.Time, int
 		var token int64
 		var isHeld bool
 		var holder, expires, copies string
-		var pressure sql.NullString
+		var pressure []byte
 		var p pacingRow
 		if err := rows.Scan(append([]any{&id, &token, &c.Name, &isHeld, &holder, &expires, &c.SinkKind, &c.SinkPath, &copies, &pressure}, p.columns()...)...); err != nil {
 			return id, err
 		}
 		list, err := replays(copies)
-		c.Pacing, c.Cooldown, c.Replays = p.pacing(), readCooldown(pressure), collect.ReplaysOnShow(list)
+		c.Pacing, c.Cooldown, c.Replays = p.pacing(), collect.DecodeCooldown(pressure), collect.ReplaysOnShow(list)
 		if isHeld && lives(path, id, token, parseInstant(expires), now) {
 			c.Holder = holder
 		}

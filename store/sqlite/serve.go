@@ -5,22 +5,20 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
 	"github.com/headway-go/headway/internal/sqlitefile"
-	"github.com/headway-go/headway/reason"
 )
 
 // Serve leases the next gaps in fair order. See [collect.Store]. The order is by the last
 // attempt or, before one, by FirstSeen: a gap that was tried goes to the end, and later gaps
 // never overtake it.
 func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) (page []collect.Gap, err error) {
-	if ask.MaxBytes <= 0 || ask.MaxRows <= 0 {
-		return nil, fmt.Errorf("store %s: serve: at most %d bytes and %d rows were asked for, both must be above 0", s.path, ask.MaxBytes, ask.MaxRows)
+	if err := ask.Check("store " + s.path); err != nil {
+		return nil, err
 	}
 	err = s.holding(ctx, "serve gaps", l, func(t *tx, h held) (err error) {
 		if page, err = t.due(h, ask); err != nil {
@@ -71,16 +69,7 @@ func (t *tx) due(h held, ask collect.ServeRequest) (page []collect.Gap, err erro
 }
 
 // pressures is a list of the pressure reasons in SQL.
-var pressures = func() string {
-	var names []string
-	for _, r := range reason.All() {
-		if _, ok := reason.AsPressure(r); ok {
-			names = append(names, "'"+r.String()+"'")
-		}
-	}
-	slices.Sort(names)
-	return strings.Join(names, ", ")
-}()
+var pressures = "'" + strings.Join(collect.PressureReasons(), "', '") + "'"
 
 // returned makes a served gap pending again.
 func (t *tx) returned(h held, key collect.GapKey) error {
@@ -97,7 +86,7 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 	err := s.read(ctx, "load", func(t *sql.Tx) error {
 		var id int64
 		var sink []byte
-		var pressure sql.NullString
+		var pressure []byte
 		var copies string
 		var p pacingRow
 		err := t.QueryRowContext(ctx, `SELECT id, sink, sink_kind, sink_path, replays, pressure, `+pacingColumns+` FROM connections WHERE name = ?`, connection).
@@ -108,7 +97,7 @@ func (s *Store) Load(ctx context.Context, connection string) (collect.State, err
 		if err != nil {
 			return err
 		}
-		state.Sink, state.Pacing, state.Cooldown = sink, p.pacing(), readCooldown(pressure)
+		state.Sink, state.Pacing, state.Cooldown = sink, p.pacing(), collect.DecodeCooldown(pressure)
 		if state.Replays, err = replays(copies); err != nil {
 			return err
 		}
@@ -151,14 +140,6 @@ func scanLane(rows *sql.Rows, before ...any) (l collect.Lane, err error) {
 	l.Start = parseInstant(start)
 	l.Trail = connector.Trail{Anchor: uint64(anchor), Steps: uint64(steps), Limit: uint64(limit)}
 	return l, err
-}
-
-// readCooldown decodes a stored cooldown. An unreadable one means no cooldown.
-func readCooldown(text sql.NullString) (p collect.Cooldown) {
-	if text.Valid && json.Unmarshal([]byte(text.String), &p) != nil {
-		return collect.Cooldown{}
-	}
-	return p
 }
 
 const pacingColumns = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state, pacing_parts`

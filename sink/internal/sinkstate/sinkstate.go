@@ -9,6 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/sink/internal/field"
 )
 
 // ErrNotOpen reports that a sink is not open.
@@ -58,6 +61,36 @@ func Position(sink, note string, position json.RawMessage, p any, check func() e
 			"is the connection's sink still the same? Start over with `headway collect --fresh` if it is not", sink, note, err)
 	}
 	return nil
+}
+
+// Stream returns one of the streams that were passed to Open.
+func Stream(sink string, streams []collect.StreamInfo, name string) (collect.StreamInfo, error) {
+	for _, s := range streams {
+		if s.Name == name {
+			return s, nil
+		}
+	}
+	return collect.StreamInfo{}, fmt.Errorf("%s: the stream %q was not passed to Open", sink, name)
+}
+
+// AppendRow appends the data of record i of n to b as compact JSON, if the record can be a row of
+// a table: it must have a key, and a parent exactly if its stream has one.
+func AppendRow(b *bytes.Buffer, sink string, stream collect.StreamInfo, r collect.Record, i, n int) error {
+	wrong := ""
+	switch {
+	case !field.Record(b, r.Data):
+		wrong = "is not JSON in UTF-8"
+	case r.Key == "":
+		wrong = "has no key"
+	case r.Parent == "" && stream.Parent != "":
+		wrong = "has no parent, and the stream's rows have one"
+	case r.Parent != "" && stream.Parent == "":
+		wrong = "has a parent, and the stream's rows have none"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s: stream %q: record %d of %d %s; none of them was written: "+
+		"the connector must give one JSON value and a key for each record", sink, stream.Name, i+1, n, wrong)
 }
 
 // Entries is like [Position] for a position that is a map. entries points to the map in p,
