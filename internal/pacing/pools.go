@@ -252,8 +252,10 @@ func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 	}
 	p.use.flying--
 	if !o.Class.Throttle() {
-		if b := p.blocked; p.blocked.settled(t) && b.shared {
-			p.forget(b.before)
+		if p.blocked.on {
+			if b := p.blocked; p.blocked.settled(t) && b.shared {
+				p.forget(b.before)
+			}
 		}
 		account := c.Pool.settle(now, t, o, nil, false) // the facts are of the pool
 		return c.either(p, account, p.settle(now, t, o, o.Facts, false))

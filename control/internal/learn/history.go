@@ -33,12 +33,17 @@ type history struct {
 
 // add counts what is sent at now.
 func (h *history) add(now time.Duration, a amounts) {
+	if n := len(h.at); n > 0 && now-h.from[n-1] < minCell {
+		h.at[n-1] = max(h.at[n-1], now)
+		sum := &h.sum[n-1]
+		for u := range a {
+			h.total[u] += a[u]
+			sum[u] = h.total[u]
+		}
+		return
+	}
 	for u := range a {
 		h.total[u] += a[u]
-	}
-	if n := len(h.at); n > 0 && h.at[n-1] >= now {
-		h.sum[n-1] = h.total
-		return
 	}
 	if len(h.at) == maxCells {
 		h.grain = min(cellsPerAge, 1.1*h.grain)
@@ -148,7 +153,7 @@ func (h *history) reached(u unit, sum float64) time.Duration {
 		return math.MaxInt64
 	}
 	if i == 0 {
-		return h.at[i]
+		return h.from[i]
 	}
 	n := h.sum[i][attempts] - h.sum[i-1][attempts]
 	if n < 1.5 {

@@ -235,12 +235,12 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 	}
 	smooth(&l.latency, took, 0.1)
 	work := max(0.001, (took-l.trip)/1e9)
-	fix := amounts{0, 0, work - l.mean[busy]}
+	more := 0.0
 	if o.Cost > 0 {
-		fix[cost] = o.Cost - o.Estimate
+		more = o.Cost - o.Estimate
 		smooth(&l.mean[cost], o.Cost, 0.05)
 	}
-	l.h.correct(o.Now, fix)
+	l.h.correct(o.Now, amounts{0, more, work - l.mean[busy]})
 	smooth(&l.mean[busy], work, 0.05)
 	if l.state == starting {
 		l.transition(answered)
@@ -471,6 +471,9 @@ func (l *Law) show(mayShorten bool) {
 
 // sustained is the longest interval of what is held, in nanoseconds.
 func (l *Law) sustained() float64 {
+	if len(l.limits)+len(l.headers) == 0 {
+		return l.ramp.every
+	}
 	v := l.view()
 	ns := 0.0
 	if l.state == ramping || l.state == starting || len(l.limits) == 0 {

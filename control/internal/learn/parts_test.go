@@ -494,6 +494,9 @@ func TestHistoryKnowsWhatWasSentInAnyStretch(t *testing.T) {
 		{10 * ms, 300_000, 600 * sec, 60_000, 0.03},
 		{10 * ms, 300_000, sec, 100, 0.03},
 		{10 * ms, 300_000, 3000 * sec, 300_000, 0.001},
+		{time.Microsecond, 300_000, sec, 300_000, 0},
+		{time.Microsecond, 300_000, 10 * ms, 10_000, 0.03},
+		{60 * time.Microsecond, 300_000, sec, 1_000_000.0 / 60, 0.03},
 	} {
 		var h history
 		now := time.Duration(0)
@@ -513,6 +516,36 @@ func TestHistoryKnowsWhatWasSentInAnyStretch(t *testing.T) {
 		if len(h.at) > maxCells || h.grain < cellsPerAge/2 {
 			t.Errorf("every %v: %d cells, %.1f to an age", tt.every, len(h.at), h.grain)
 		}
+	}
+}
+
+// Attempts that are hardly apart share a cell: the history of a burst stays exact to minCell,
+// and what was sent before the burst is known as if that were one attempt.
+func TestABurstTakesFewCells(t *testing.T) {
+	var h history
+	for i := range 100 {
+		h.add(time.Duration(i)*sec, amounts{1, 1, 0})
+	}
+	const n = 1000
+	at := 100 * sec
+	for i := range n {
+		h.add(at+time.Duration(i)*time.Microsecond, amounts{1, 2, 0})
+	}
+	if len(h.at) > 100+n/100+1 {
+		t.Errorf("%d cells", len(h.at))
+	}
+	for i := range n {
+		sent := at + time.Duration(i)*time.Microsecond
+		if got := h.until(cost, sent) - 100; math.Abs(got-2*float64(i+1)) > 2 {
+			t.Errorf("%v of the burst were sent up to its attempt %d, want %d", got, i+1, 2*(i+1))
+		}
+		if got := h.sentBy(cost, 100+2*float64(i+1), false); max(got-sent, sent-got) > minCell {
+			t.Errorf("attempt %d was sent by %v, want %v", i+1, got, sent)
+		}
+	}
+	h.correct(at+n/2*time.Microsecond, amounts{-1, -2, 0}) // it was refused
+	if got, want := h.used(cost, at+n*time.Microsecond, sec), 2.0*(n-1)+1; got != want-1 && got != want {
+		t.Errorf("%v in a second, want %v", got, want)
 	}
 }
 

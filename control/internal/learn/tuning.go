@@ -11,6 +11,9 @@ const (
 	// cell is at most this part of its age long.
 	maxCells, cellsPerAge = 240, 24.0
 	exactCells            = 64 // of these the newest, which are never merged
+	// Attempts less than that apart share a cell, so that at high rates most attempts cost
+	// no merging. Which of them arrives first is not known anyway.
+	minCell = 100 * time.Microsecond
 
 	// Ramp.
 
