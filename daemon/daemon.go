@@ -140,10 +140,8 @@ type Daemon struct {
 	stored       ratesContent // learned rates, as on disk
 	issued       []keys.Key   // as on disk
 	address      net.Addr
-	fleet        *fleet.Server // for processes of this machine; nil when the configuration names another server
+	folder       *fleet.Folder // for processes of this machine; nil when the configuration names another server
 	members      *fleet.Fleet  // that the daemon's pacing takes part in; nil without one
-	socket       net.Listener  // of the fleet; nil without one
-	sharing      sync.WaitGroup
 	server       *server
 	saver        *saver
 	hooks        sync.WaitGroup     // webhooks that run
@@ -153,7 +151,7 @@ type Daemon struct {
 	outcome      error
 
 	listenFunc func(context.Context) (net.Listener, error)         // listen; replaced in tests
-	socketFunc func(context.Context, string) (net.Listener, error) // listenSocket; replaced in tests
+	socketFunc func(context.Context, string) (net.Listener, error) // of the fleet; nil but in tests
 }
 
 // view is the part of the configuration that requests read. It is immutable.
@@ -178,7 +176,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.listenFunc, d.socketFunc = d.listen, listenSocket
+	d.listenFunc = d.listen
 	var err error
 	if d.hub, err = events.New(0); err != nil {
 		return nil, err

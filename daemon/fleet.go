@@ -3,13 +3,9 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"net"
-	"os"
-	"path/filepath"
+	"time"
 
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/daemon/config"
@@ -19,9 +15,9 @@ import (
 )
 
 // openFleet shares the pace of proxied and collected connections with other processes:
-// through the configured server, or with processes of this machine through a socket in the
-// state folder. Where the socket cannot be made, as in a folder with a very long name, it
-// logs that and the daemon runs without it.
+// through the configured server, or with processes of this machine through the state folder.
+// Where no socket can be made there, as in a folder with a very long name, it logs that and
+// the daemon runs without it.
 func (d *Daemon) openFleet(ctx context.Context) (err error) {
 	switch at := d.config.Fleet.Reveal(); at {
 	case "":
@@ -33,34 +29,29 @@ func (d *Daemon) openFleet(ctx context.Context) (err error) {
 		}
 		return nil
 	}
-	d.fleet = fleet.NewServer()
-	d.members = d.fleet.Fleet()
-	path := filepath.Join(d.config.State, fleet.Socket)
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a daemon that was killed
-		return fmt.Errorf("daemon: %w", err)
+	d.folder = fleet.NewFolder(d.config.State)
+	if d.socketFunc != nil {
+		d.folder.Listen = d.socketFunc
 	}
-	l, err := d.socketFunc(ctx, path)
-	if err != nil {
-		d.log.Warn("other processes cannot share the pace: there is no socket", slog.Any("error", err))
-		return nil
+	if err := d.folder.Open(ctx); err != nil {
+		d.log.Warn("other processes cannot share the pace", slog.Any("error", err))
 	}
-	d.sharing.Go(func() { d.fleet.Serve(l) })
-	d.socket = l
+	d.members = d.folder.Fleet()
 	return nil
 }
 
 // memberships returns a function that gives the fleet membership of a key of the provider.
 // Credentials are the same when host and secret are, also between proxy and collections.
 func (d *Daemon) memberships(p config.Provider) func(key string) headway.Fleet {
-	if p.Pacing == nil || p.Fleet == config.FleetNone || d.members == nil || d.fleet != nil && p.PassThrough {
+	if p.Pacing == nil || p.Fleet == config.FleetNone || d.members == nil || d.folder != nil && p.PassThrough {
 		return nil // the clients bring their own credentials
 	}
 	host := p.Description.Upstream.Host
 	return func(key string) headway.Fleet {
 		secret := secretOf(p, key)
 		switch {
-		case d.fleet != nil:
-			return d.fleet.Local(host, secret)
+		case d.folder != nil:
+			return d.folder.Member(host, secret)
 		case p.Fleet == config.FleetWait:
 			return d.members.FailClosed().Member(host, secret)
 		}
@@ -101,35 +92,26 @@ func secretOf(p config.Provider, key string) string {
 	return p.Key.Reveal()
 }
 
-// listenSocket listens on a socket that only the owner of this process can use.
-func listenSocket(ctx context.Context, path string) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
-}
-
-// closeFleet closes the fleet server. Members continue at their current shares.
-func (d *Daemon) closeFleet() (err error) {
-	if d.socket != nil {
-		err = d.socket.Close() // also removes the file
-		d.socket = nil
-	}
-	if d.fleet != nil {
-		d.fleet.Close()
-	}
-	d.sharing.Wait()
-	return err
-}
-
-// shared returns the credentials that processes share through this daemon.
-func (d *Daemon) shared() []fleet.Credential {
-	if d.fleet == nil {
+// closeFleet ends the fleet's server if this daemon runs it. Members in other processes
+// continue, and one of them takes over.
+func (d *Daemon) closeFleet() error {
+	if d.folder == nil {
 		return nil
 	}
-	return d.fleet.Show()
+	return d.folder.Close()
+}
+
+// showTime bounds a question to the process that runs the fleet's server.
+const showTime = time.Second
+
+// shared returns the credentials that processes share through the state folder; nil where that
+// is not known.
+func (d *Daemon) shared() []fleet.Credential {
+	if d.folder == nil {
+		return nil
+	}
+	ctx, done := context.WithTimeout(context.Background(), showTime)
+	defer done()
+	all, _ := d.folder.Show(ctx)
+	return all
 }

@@ -88,6 +88,11 @@ func TestSocketOfTheFleet(t *testing.T) {
 		t.Errorf("no member in the metrics: %v", err)
 	}
 	g.Close()
+	for len(all) > 0 { // a socket stays for the next server while there are members
+		if all, err = f.Show(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := d.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -39,3 +39,6 @@ func OnBroker(c interface {
 ) *Fleet {
 	return &Fleet{broker: &broker{open: func() (client, error) { return c, nil }}, wait: wait}
 }
+
+// Leads reports whether this process runs the server of a folder.
+func Leads(f *Folder) bool { return f.own() != nil }

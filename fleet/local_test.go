@@ -2,12 +2,19 @@ package fleet_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/lockfile"
 )
 
 // A governor in the server's own process paces by itself, without a round trip, until another
@@ -162,4 +169,125 @@ func TestLeaveWhileTheBrokerOpens(t *testing.T) {
 		close(opened)
 		synctest.Wait()
 	})
+}
+
+// Processes that use a folder share a pace without anything else that runs: the first runs the
+// server, and when it ends another takes over, without a burst. Each Folder stands for a
+// process.
+func TestFolder(t *testing.T) {
+	const gap = 10 * time.Millisecond
+	dir := shortDir(t)
+	open := func() *fleet.Folder {
+		f := fleet.NewFolder(dir)
+		if err := f.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	member := func(f *fleet.Folder) *headway.Governor {
+		g, err := headway.New(headway.Config{Name: "acme", Ceiling: gap, Initial: gap, Tolerance: -1, JitterMax: -1, NoBreaker: true, Fleet: f.Member("api.acme.com", "key")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	attempts := func(g *headway.Governor, n int) {
+		for range n {
+			p, err := g.Acquire(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			p.Settle(headway.Outcome{Class: headway.OK})
+		}
+	}
+	socket := filepath.Join(dir, fleet.Socket)
+	first, second := open(), open()
+	if !fleet.Leads(first) || fleet.Leads(second) {
+		t.Fatalf("the first leads: %v, the second: %v", fleet.Leads(first), fleet.Leads(second))
+	}
+	if i, err := os.Stat(socket); err != nil || i.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", i, err)
+	}
+	one := member(first)
+	begun := time.Now()
+	attempts(one, 1)
+	two := member(second)
+	var both sync.WaitGroup
+	both.Go(func() { attempts(two, 100) })
+	attempts(one, 20)
+	one.Close()
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	both.Wait()
+	if took := time.Since(begun); took < 118*gap { // 121 attempts; the first and the last may be late
+		t.Errorf("121 attempts took %v, must be at least %v", took, 118*gap)
+	}
+	for deadline := time.Now().Add(time.Minute); !fleet.Leads(second); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody has taken over for a minute")
+		}
+	}
+	third := open()
+	three := member(third)
+	attempts(three, 1)
+	if all, err := third.Show(t.Context()); err != nil || len(all) != 1 || len(all[0].Members) != 2 {
+		t.Errorf("two members share as %+v, %v", all, err)
+	}
+	two.Close()
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(socket); err != nil {
+		t.Errorf("a server that ended before its member left no trace: %v", err)
+	}
+	attempts(three, 1)
+	three.Close()
+	if err := third.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(socket); fleet.Leads(third) && !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
+	}
+}
+
+// Where no server can be run or reached, members of the process share among themselves.
+func TestFolderThatCannotBeUsed(t *testing.T) {
+	held := shortDir(t)
+	lock, err := lockfile.Open(filepath.Join(held, fleet.Socket+".lock")) // of a process that hangs
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{
+		held:                        "does not answer",
+		filepath.Join(held, "none"): "no such file",
+		filepath.Join(shortDir(t), strings.Repeat("long", 50)): "socket",
+	} {
+		if strings.HasSuffix(dir, "long") {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f := fleet.NewFolder(dir)
+		if err := f.Open(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", dir, err, want)
+		}
+		g, err := headway.New(headway.Config{Name: "acme", Fleet: f.Member("api.acme.com", "key")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := g.Acquire(t.Context()); err != nil {
+			t.Error(err)
+		} else {
+			p.Settle(headway.Outcome{Class: headway.OK})
+		}
+		g.Close()
+		if err := f.Close(); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
 }

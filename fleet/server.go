@@ -28,6 +28,7 @@ type Server struct {
 	timer  *time.Timer
 	closed bool
 	busy   sync.WaitGroup
+	inside sync.WaitGroup           // connections of members in this process
 	states map[string]control.State // the newest that was sent to members
 	locals map[string][]*local      // by key; they begin when another member joins
 }
@@ -75,11 +76,27 @@ func (s *Server) Serve(l net.Listener) {
 
 // Fleet returns a fleet for members in the same process.
 func (s *Server) Fleet() *Fleet {
-	return &Fleet{dial: func(context.Context) (net.Conn, error) {
-		here, there := net.Pipe()
-		s.accept(there)
-		return here, nil
-	}}
+	return &Fleet{dial: func(context.Context) (net.Conn, error) { return s.connect(), nil }}
+}
+
+// connect returns a connection to the server.
+func (s *Server) connect() net.Conn {
+	here, there := net.Pipe()
+	s.inside.Add(1)
+	s.accept(&insideConn{Conn: there, server: s})
+	return here
+}
+
+// insideConn is a connection of a member in the server's process.
+type insideConn struct {
+	net.Conn
+	server *Server
+	once   sync.Once
+}
+
+func (c *insideConn) Close() error {
+	c.once.Do(c.server.inside.Done)
+	return c.Conn.Close()
 }
 
 // accept serves a connection.

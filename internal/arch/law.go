@@ -218,7 +218,7 @@ var Headway = Law{
 		},
 		{
 			Covers:  []string{"fleet"},
-			Imports: []string{".", "control", "internal/fleet", "internal/relay", "internal/pacing", "internal/valkey", "quota"},
+			Imports: []string{".", "control", "internal/fleet", "internal/relay", "internal/lockfile", "internal/pacing", "internal/valkey", "quota"},
 			Why:     "it carries messages between governors and a server: it does not know what members use their pace for, and clients of databases are in packages of their own",
 		},
 		{

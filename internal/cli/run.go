@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	root "github.com/headway-go/headway"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/ca"
@@ -38,12 +39,7 @@ type governing struct {
 	maxWait, ceiling        time.Duration
 	state                   string
 
-	rules []rule // of the hosts, in the order in which they were named
-}
-
-// rule is a host that is governed, and by which profile; "" for none.
-type rule struct {
-	pattern, profile string
+	rules []forward.Rule // of the hosts, in the order in which they were named
 }
 
 func (g *governing) flags(cmd *cobra.Command) {
@@ -136,25 +132,20 @@ func (g *governing) name() error {
 			if !ok {
 				return usage(fmt.Errorf("--host is %q, want a name such as api.github.com, '*.example.com', or an address, without scheme, port or path", clip(one, 80)))
 			}
-			r := rule{pattern: host}
+			r := forward.Rule{Pattern: host}
 			if len(g.profiles) == 1 {
-				r.profile = g.profiles[0]
+				r.Profile = g.profiles[0]
 			}
 			g.rules = append(g.rules, r)
 		}
 	}
 	if len(g.hosts) == 0 {
 		for i, p := range found {
-			if len(p.Hosts()) == 0 {
-				return usage(fmt.Errorf("the profile %s names no hosts; name them with --host", p.Name()))
+			rules, err := forward.RulesOf(g.profiles[i], p)
+			if err != nil {
+				return usage(fmt.Errorf("%w; name one with --host", err))
 			}
-			for _, pattern := range p.Hosts() {
-				host, ok := forward.Pattern(pattern)
-				if !ok {
-					return usage(fmt.Errorf("the profile %s names the host %q, which cannot be governed; name one with --host", p.Name(), clip(pattern, 80)))
-				}
-				g.rules = append(g.rules, rule{host, g.profiles[i]})
-			}
+			g.rules = append(g.rules, rules...)
 		}
 	}
 	if len(g.rules) == 0 && !g.all {
@@ -195,42 +186,16 @@ func (g *governing) patterns() []string {
 	if g.all {
 		return nil
 	}
-	var all []string
-	for _, r := range g.rules {
-		all = append(all, r.pattern)
-	}
-	return all
-}
-
-// profileOf finds the profile of a host: that of the first rule that fits, or else the
-// one that comes with headway for it.
-func (g *governing) profileOf(host string) (string, func() (*profile.Profile, error)) {
-	ref := ""
-	for _, r := range g.rules {
-		if forward.Matches(r.pattern, host) {
-			ref = r.profile
-			break
-		}
-	}
-	if ref == "" {
-		p, err := profile.OfHost(host, profileFolders()...)
-		if err != nil || p == nil {
-			return "", nil
-		}
-		ref = p.Name()
-		if p.File() != "" {
-			ref = p.File()
-		}
-	}
-	return ref, func() (*profile.Profile, error) { return profile.Find(ref, profileFolders()...) }
+	return forward.Patterns(g.rules)
 }
 
 // openProxy is a proxy at work, and what the programs have to know of it.
 type openProxy struct {
 	proxy   *forward.Proxy
-	at      child
+	at      forward.Environment
 	state   string
-	stopped chan error // how serving ended
+	stopped chan error   // how serving ended
+	leave   func() error // the fleet
 	listen  net.Listener
 }
 
@@ -256,25 +221,63 @@ func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy,
 		_, _ = fmt.Fprintf(warn, "headway: warning: %v\n", err)
 	}
 	of := &openProxy{state: g.state, stopped: make(chan error, 1)}
-	f, err := fleetAmong(cmd, configfile.Secret{}, filepath.Join(g.state, fleet.Socket), filepath.Join(".headway", fleet.Socket))
-	if err != nil {
-		return nil, err
-	}
 	password := rand.Text()
 	of.listen, err = new(net.ListenConfig).Listen(cmd.Context(), "tcp", address)
 	if err != nil {
 		return nil, &exitError{code: exitRefused, err: fmt.Errorf("no proxy can be opened: %w", err)}
 	}
-	of.at = child{address: of.listen.Addr().String(), password: password, files: files, hosts: g.patterns()}
-	if err := of.at.write(issuer.PEM(), os.Getenv); err != nil {
+	of.at = forward.Environment{Address: of.listen.Addr().String(), Password: password, Folder: files, Hosts: g.patterns()}
+	if err := of.at.Write(issuer.PEM(), os.Getenv); err != nil {
+		if _, ours := errors.AsType[*forward.UnreadableError](err); ours {
+			err = usage(err)
+		}
+		return nil, errors.Join(err, of.listen.Close())
+	}
+	var shared sharing
+	if shared, of.leave, err = g.share(cmd); err != nil {
 		return nil, errors.Join(err, of.listen.Close())
 	}
 	of.proxy = forward.New(forward.Options{
-		Hosts: g.patterns(), All: g.all, PassThrough: g.passThrough, Issuer: issuer, Password: password, Profile: g.profileOf,
-		MaxWait: g.maxWait, Resend: g.resend, Ceiling: g.ceiling, Fleet: f, Learned: learned,
+		Hosts: g.patterns(), All: g.all, PassThrough: g.passThrough, Issuer: issuer, Password: password, Profile: forward.Profiles(g.rules, profileFolders()...),
+		MaxWait: g.maxWait, Resend: g.resend, Ceiling: g.ceiling, Fleet: shared, Learned: learned,
 	})
 	go func() { of.stopped <- of.proxy.Serve(of.listen) }()
 	return of, nil
+}
+
+// sharing is the fleet of a proxy; nil means none.
+type sharing = interface {
+	Member(provider, credential string) root.Fleet
+}
+
+// share finds the processes to share the pace with: by the flag, or else those that use the same
+// state folder, or a headway serve that was started in this folder. leave ends the membership.
+func (g *governing) share(cmd *cobra.Command) (_ sharing, leave func() error, err error) {
+	stay := func() error { return nil }
+	at, err := cmd.Flags().GetString("fleet")
+	if err != nil {
+		return nil, nil, err
+	}
+	own, there := filepath.Join(g.state, fleet.Socket), filepath.Join(".headway", fleet.Socket)
+	f, err := fleetAmong(cmd, configfile.Secret{}, own)
+	if err == nil && f == nil && at == "" {
+		f, err = fleetAmong(cmd, configfile.Secret{}, there)
+	} else if at == "" {
+		f = nil // the folder below takes over when that process ends
+	}
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case f != nil:
+		return f, stay, nil
+	case at != "":
+		return nil, stay, nil
+	}
+	folder := fleet.NewFolder(g.state)
+	if err := folder.Open(cmd.Context()); err != nil {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "headway: warning: other processes cannot share the pace: %v\n", err)
+	}
+	return folder, folder.Close, nil
 }
 
 // close ends the proxy, keeps what was learned, and says what was done and how many
@@ -283,9 +286,11 @@ func (g *openProxy) close() (s forward.Summary, cut int, err error) {
 	learned := g.proxy.Learned()
 	s = g.proxy.Summary()
 	cut = g.proxy.Close()
-	err = forward.Save(context.Background(), g.state, learned) // the command's end may be why we are here
-	if err != nil {
-		err = fmt.Errorf("what was learned could not be kept: %w", err)
+	if left := g.leave(); left != nil {
+		err = fmt.Errorf("the fleet's socket: %w", left)
+	}
+	if kept := forward.Save(context.Background(), g.state, learned); kept != nil { // the command's end may be why we are here
+		err = errors.Join(err, fmt.Errorf("what was learned could not be kept: %w", kept))
 	}
 	return s, cut, err
 }
@@ -311,8 +316,8 @@ its environment. Everything else it connects to passes through unread. --print-e
 shows the environment. A program that takes no notice of it is not governed, and the
 summary at the end says so.
 
-Runs on one credential share its limits while a "headway serve" or "headway proxy" is
-there, which they find by its socket in the state folder.
+Runs on one credential share its limits: they find each other, and a "headway serve", by
+a socket in the state folder.
 
 Exit codes: that of the command, 128 and the signal's number if a signal ended it;
 126 and 127 if it cannot be started; 64 bad usage; 69 no proxy can be opened; 70 a fault
@@ -335,8 +340,8 @@ on this side.`,
 				return err
 			}
 			if print {
-				c := child{address: "127.0.0.1:PORT", password: "PASSWORD", files: "FOLDER", hosts: g.patterns()}
-				for _, v := range c.environment(os.Getenv) {
+				c := forward.Environment{Address: "127.0.0.1:PORT", Password: "PASSWORD", Folder: "FOLDER", Hosts: g.patterns()}
+				for _, v := range c.Variables(os.Getenv) {
 					_, _ = fmt.Fprintln(cmd.OutOrStdout(), v)
 				}
 				return nil
@@ -371,7 +376,7 @@ func (g *governing) run(cmd *cobra.Command, args []string, quiet bool) error {
 		return err
 	}
 	began := time.Now()
-	code, err := of.at.run(cmd, path, args)
+	code, err := of.run(cmd, path, args)
 	s, cut, kept := of.close()
 	if err != nil {
 		return errors.Join(err, kept)

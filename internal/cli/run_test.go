@@ -213,11 +213,11 @@ func TestAllIsSaidToBeAll(t *testing.T) {
 // comes with headway for it.
 func TestHostsAndProfilesAreFoundByEachOther(t *testing.T) {
 	g := governing{profiles: []string{"github", "slack"}}
-	if err := g.name(); err != nil || !slices.Contains(g.rules, rule{"api.github.com", "github"}) {
+	if err := g.name(); err != nil || !slices.Contains(g.rules, forward.Rule{Pattern: "api.github.com", Profile: "github"}) {
 		t.Errorf("%v, %v", g.rules, err)
 	}
 	for host, want := range map[string]string{"api.github.com": "github", "slack.com": "slack", "example.test": ""} {
-		name, find := g.profileOf(host)
+		name, find := forward.Profiles(g.rules)(host)
 		if name != want {
 			t.Errorf("%s has the profile %q, want %q", host, name, want)
 		}

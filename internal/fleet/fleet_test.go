@@ -160,6 +160,48 @@ func TestServerAwayAndBack(t *testing.T) {
 	}
 }
 
+// What a new server knows of members before it decides how long it listens, and whether it
+// reserves shares for those that do not come.
+func TestFirstMinuteOfAServer(t *testing.T) {
+	for name, c := range map[string]struct {
+		before        int           // members of a server that died with one of them
+		prepare       func(*Server) // before anyone joins
+		lease, minute [2]int        // attempts in the first lease, in the rest of the minute
+	}{
+		"it may have had a predecessor":      {0, func(*Server) {}, [2]int{0, 0}, [2]int{575, 581}},
+		"it had none":                        {0, func(s *Server) { s.Unpreceded(0) }, [2]int{19, 21}, [2]int{575, 581}},
+		"a member may be alive and not come": {3, func(*Server) {}, [2]int{10, 14}, [2]int{370, 400}},
+		"that member is known to be dead":    {3, func(s *Server) { s.Bereave(1) }, [2]int{10, 14}, [2]int{570, 581}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.server = New(0)
+			if c.before == 0 {
+				c.prepare(w.server)
+				w.join(2, atCeiling)
+			} else {
+				w.join(c.before, atCeiling)
+				w.run(10 * time.Second)
+				w.nodes[0].die()
+				w.kill()
+				w.start()
+				c.prepare(w.server)
+			}
+			from := w.now
+			w.run(time.Minute)
+			if n := between(w.sent, from, from+Lease); n < c.lease[0] || n > c.lease[1] {
+				t.Errorf("%d attempts in the first lease, want %d to %d", n, c.lease[0], c.lease[1])
+			}
+			if n := between(w.sent, from+Lease, w.now); n < c.minute[0] || n > c.minute[1] {
+				t.Errorf("%d attempts in the rest of the minute, want %d to %d", n, c.minute[0], c.minute[1])
+			}
+			if n := most(w.sent, time.Second); n > 12 {
+				t.Errorf("%d attempts in one second, at most 10 are allowed", n)
+			}
+		})
+	}
+}
+
 // A member that waits while the server is away makes no attempts in that time.
 func TestClosedWhileAway(t *testing.T) {
 	w := newWorld(t)

@@ -71,6 +71,9 @@ func (s *Server) Bereave(dead int) { s.dead = dead }
 // settled returns when no member of the previous server sends without a server any more.
 func (s *Server) settled() time.Duration { return s.listens + pacing.MaxSilence }
 
+// Unpreceded makes the server grant at once, since no member of a previous server is left.
+func (s *Server) Unpreceded(now time.Duration) { s.listens = now }
+
 // Enter adds a member and returns its number for further calls. The error says what is
 // wrong with the hello, without quoting it.
 func (s *Server) Enter(now time.Duration, h *pacing.Hello) (uint64, error) {

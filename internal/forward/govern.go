@@ -256,19 +256,20 @@ func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
 	}
 	of := &connection{name: name}
 	var published transport.Profile
+	member := hostOf(c.to)
 	if known.make != nil {
 		made, err := known.make()
 		if err != nil {
 			return nil, err
 		}
-		published = made
+		published, member = made, memberHost(made.Hosts(), c.host, member)
 	}
 	config := headway.Config{
 		Name: name, Passive: true, Ceiling: p.o.Ceiling, MaxWait: p.o.MaxWait, PermitTimeout: max(p.o.MaxWait, headway.DefaultPermitTimeout),
 		NoBreaker: true, OnEvent: p.o.OnEvent,
 	}
 	if p.o.Fleet != nil {
-		config.Fleet = p.o.Fleet.Member(hostOf(c.to), secret)
+		config.Fleet = p.o.Fleet.Member(member, secret)
 	}
 	var err error
 	if of.governor, err = headway.New(config); err != nil {
@@ -286,44 +287,6 @@ func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
 	g.all[key] = of
 	g.made = append(g.made, of)
 	return of, nil
-}
-
-// credential returns the part of a request that identifies its credential. For an
-// Authorization that changes with each request, as a signature does, it is the constant part.
-func credential(h http.Header) string {
-	text := h.Get("Authorization")
-	if text == "" {
-		for _, name := range []string{"X-Api-Key", "Api-Key", "Private-Token", "X-Goog-Api-Key"} {
-			if v := h.Get(name); v != "" {
-				return v
-			}
-		}
-		return ""
-	}
-	kind, rest, _ := strings.Cut(text, " ")
-	parameter := func(name string) string {
-		for part := range strings.SplitSeq(rest, ",") {
-			if key, value, ok := strings.Cut(strings.TrimSpace(part), "="); ok && strings.EqualFold(key, name) {
-				return strings.Trim(value, `"`)
-			}
-		}
-		return ""
-	}
-	switch lower := strings.ToLower(kind); {
-	case strings.HasPrefix(lower, "aws4-"):
-		id, _, _ := strings.Cut(parameter("Credential"), "/")
-		return id
-	case lower == "aws":
-		id, _, _ := strings.Cut(rest, ":")
-		return id
-	case lower == "digest":
-		return parameter("username")
-	case lower == "oauth":
-		return parameter("oauth_consumer_key") + " " + parameter("oauth_token")
-	case lower == "bearer", lower == "token":
-		return strings.TrimSpace(rest)
-	}
-	return text
 }
 
 // mayResend reports whether a refused request may be sent again: its method allows it, and its

@@ -30,8 +30,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/event"
-	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/ca"
 	"github.com/headway-go/headway/internal/profile"
 )
@@ -60,8 +60,11 @@ type Options struct {
 	Resend []string
 	// Ceiling is the minimum interval between two attempts of a connection. Default 0: none.
 	Ceiling time.Duration
-	// Fleet shares the pace with other processes. Default: none.
-	Fleet *fleet.Fleet
+	// Fleet shares the pace with other processes, by the host of a provider and the
+	// credential. Default: none.
+	Fleet interface {
+		Member(provider, credential string) headway.Fleet
+	}
 	// Base sends the attempts. Default: an http.Transport that uses the proxy of the
 	// environment.
 	Base http.RoundTripper

@@ -10,10 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -168,39 +165,4 @@ func ask(conn net.Conn, by *url.URL, authority string) (net.Conn, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return unread(conn, in), nil
-}
-
-// Pattern parses a host pattern: a name, *.NAME for all names below it, or an IP address. It
-// returns the pattern in lower case; ok is false if it is invalid.
-func Pattern(text string) (host string, ok bool) {
-	host = strings.ToLower(strings.TrimSuffix(text, "."))
-	if at, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
-		return at.String(), true
-	}
-	name := strings.TrimPrefix(host, "*.")
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			return "", false
-		}
-	}
-	return host, len(name) <= 253
-}
-
-// Matches reports whether a host matches a pattern.
-func Matches(pattern, host string) bool {
-	if below, ok := strings.CutPrefix(pattern, "*"); ok {
-		return strings.HasSuffix(host, below) && len(host) > len(below)
-	}
-	return pattern == host
-}
-
-// split returns the host of an authority, in lower case, and its port or the default one.
-func split(authority, usual string) (host, port string, ok bool) {
-	host, port, err := net.SplitHostPort(authority)
-	if err != nil {
-		host, port = strings.Trim(authority, "[]"), usual
-	}
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	n, err := strconv.Atoi(port)
-	return host, port, host != "" && err == nil && n > 0 && n < 1<<16
 }
