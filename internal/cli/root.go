@@ -79,7 +79,7 @@ on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
 	})
 	root.AddCommand(
 		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newFleet(), newProfiles(), newBulk(),
-		newRun(), newProxy(), newServe(), newConsole(), newTop(), newUsage(), newAudit(), newSchedule(), newWorker(), newKey(), newCA(), newQuota(), newSim(), newProvider(), newVersion(),
+		newRun(), newProxy(), newServe(), newConsole(), newTop(), newUsage(), newAudit(), newSchedule(), newWorker(), newKey(), newCA(), newQuota(), newSim(), newProvider(), newSchema(), newVersion(),
 	)
 	return root
 }
