@@ -63,16 +63,20 @@ func (s section) auth() (a Auth) {
 	}
 	if h := s.below("header"); h.Section != nil {
 		kinds++
+		h.Require("name", "the name of a header, such as X-Api-Key")
 		a = Auth{Header: textproto.CanonicalMIMEHeaderKey(h.headerName("name")), Value: h.secret("value")}
 		h.Done()
 	}
 	if b := s.below("basic"); b.Section != nil {
 		kinds++
+		b.Require("username", "the name of a user")
 		a = Auth{Header: "Authorization", Scheme: "Basic", Username: b.Value("username").Reveal(), Value: b.secret("password")}
 		b.Done()
 	}
 	if o := s.below("oauth2"); o.Section != nil {
 		kinds++
+		o.Require("token_url", "a URL such as https://login.example.com/oauth/token")
+		o.Require("client_id", "the client's id")
 		a = Auth{Header: "Authorization", OAuth2: &OAuth2{
 			TokenURL: o.url("token_url"), ClientID: o.Value("client_id"), ClientSecret: o.secret("client_secret"), Scopes: o.Texts("scopes"),
 		}}

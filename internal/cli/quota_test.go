@@ -158,7 +158,7 @@ func TestQuotaComplainsAboutWhatItCannotUse(t *testing.T) {
 		{"too many", []string{"simulate", file("- {at: 0s, model: small, times: 1000000}\n- {at: 0s, model: small}"), "--config", limits}, "1000001 calls"},
 		{"repeats without end", []string{"simulate", file("- {at: 0s, model: small, times: 1000000, every: 1h}"), "--config", limits}, "the repeats end after"},
 		{"a bad patch", []string{"simulate", file("- {at: 0s, do: config, patch: {models: {small: {burst: -1}}}}"), "--config", limits}, "t.yaml:1: quota: models.small.burst is -1"},
-		{"usage out of its bound", []string{"simulate", file("- {at: 0s, id: a, model: small}\n- {at: 0s, do: record, id: a, input: -1}"), "--config", limits}, "t.yaml:2: "},
+		{"usage out of its bound", []string{"simulate", file("- {at: 0s, id: a, model: small}\n- {at: 0s, do: record, id: a, input: -1}"), "--config", limits}, "t.yaml:2:38: [1].input: is -1; want a whole number from 0 to 1000000000"},
 		{"a bad start", []string{"simulate", timeline, "--config", limits, "--start", "noon"}, "--start"},
 		{"a bad tail", []string{"simulate", timeline, "--config", limits, "--tail", "-1s"}, "--tail"},
 		{"no such subcommand", []string{"simulat"}, "did you mean simulate?"},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -52,7 +53,7 @@ func TestALoadTakesNoSharedFolder(t *testing.T) {
 func TestUnknownWordsAndTooManyAreBadUsage(t *testing.T) {
 	for _, line := range []string{
 		"bogus", "help bogus", "help gaps bogus", "completion bogus", "runs a b c", "status a b", "rate a b",
-		"key revoke", "key list x", "key new x", "schedule x", "provider bogus", "quota bogus",
+		"key revoke", "key list x", "key new x", "schedule x", "provider bogus", "quota bogus", "schema", "schema demon", "schema quota x",
 	} {
 		if code, out, errs := headway(t, strings.Fields(line)...); code != exitUsage || errs == "" {
 			t.Errorf("headway %s: exit %d, %s%s", line, code, out, errs)
@@ -421,5 +422,18 @@ func TestProfilesAreListedAndShown(t *testing.T) {
 		if code, out, errs := headway(t, "profiles", "show", c.name); code != exitUsage || !strings.Contains(errs, c.want) {
 			t.Errorf("exit %d, %s%s, want %s", code, out, errs, c.want)
 		}
+	}
+}
+
+func TestSchemaPrintsOneKindOfFile(t *testing.T) {
+	for _, kind := range newSchema().ValidArgs {
+		code, out, errs := headway(t, "schema", kind)
+		var schema map[string]any
+		if err := json.Unmarshal([]byte(out), &schema); code != 0 || err != nil || schema["$schema"] != "https://json-schema.org/draft/2020-12/schema" {
+			t.Errorf("headway schema %s: exit %d, %v, %s", kind, code, err, errs)
+		}
+	}
+	if code, _, errs := headway(t, "schema", "demon"); code != exitUsage || !strings.Contains(errs, `no kind of file is called "demon": did you mean daemon?`) {
+		t.Errorf("exit %d, %s", code, errs)
 	}
 }

@@ -178,15 +178,21 @@ func (p *Profile) read(s *configfile.Section) {
 	}
 	if a := s.Below("ask"); a != nil {
 		p.ask = &Ask{Source: p.source(a)}
-		for key, into := range map[string]*string{
-			"path": &p.ask.Path, "in": &p.ask.In, "limit": &p.ask.Limit, "remaining": &p.ask.Remaining, "reset": &p.ask.Reset,
+		for _, f := range []field{
+			{"path", &p.ask.Path}, {"in", &p.ask.In}, {"limit", &p.ask.Limit}, {"remaining", &p.ask.Remaining}, {"reset", &p.ask.Reset},
 		} {
-			a.Require(key, "a text")
-			a.Text(key, into)
+			a.Require(f.key, "a text")
+			a.Text(f.key, f.into)
 		}
 		a.Done()
 	}
 	s.Done()
+}
+
+// A field is a key of the file, and where its text goes.
+type field struct {
+	key  string
+	into *string
 }
 
 // source reads where a figure comes from.
@@ -263,9 +269,11 @@ func (p *Profile) advertises(s *configfile.Section) Advertised {
 	in := "header"
 	configfile.Choice(s, "in", &in, map[string]string{"header": "header", "body": "body"}, "header", "body")
 	a.Body = in == "body"
-	for key, into := range map[string]*string{"limit": &a.Limit, "remaining": &a.Remaining, "used": &a.Used, "used_of": &a.UsedOf, "reset": &a.Reset, "refill_per_second": &a.RefillPerSec} {
-		if s.Text(key, into); !a.Body && *into != "" {
-			*into = http.CanonicalHeaderKey(*into)
+	for _, f := range []field{
+		{"limit", &a.Limit}, {"remaining", &a.Remaining}, {"used", &a.Used}, {"used_of", &a.UsedOf}, {"reset", &a.Reset}, {"refill_per_second", &a.RefillPerSec},
+	} {
+		if s.Text(f.key, f.into); !a.Body && *f.into != "" {
+			*f.into = http.CanonicalHeaderKey(*f.into)
 		}
 	}
 	s.Bool("refills", &a.Refills)

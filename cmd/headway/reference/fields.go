@@ -1,8 +1,6 @@
 package main
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -25,7 +23,8 @@ type shape struct {
 	wants                  []string // what the reader wants instead of wrong values, the type first
 	one                    bool     // the reader takes one item in place of the list
 	required               bool
-	refers                 string // the kind of file whose fields it has
+	general                []string // meanings that say only what kind of value it is
+	refers                 string   // the kind of file whose fields it has
 }
 
 // An occurrence is a value of fields.txtar.
@@ -90,15 +89,11 @@ func (s *shape) add(d *document, n, up *configfile.Node) {
 	if !slices.Contains(s.kinds, n.Kind) {
 		s.kinds = append(s.kinds, n.Kind)
 	}
-	switch n.Kind {
-	case configfile.Table:
-		for _, f := range n.Fields {
-			s.child(f.Name, d.comments[f.At.Line]).add(d, f.Node, n)
-		}
-	case configfile.List:
-		for _, v := range n.Items {
-			s.child("[]", "").add(d, v, n)
-		}
+	for _, f := range n.Fields { // of a mapping
+		s.child(f.Name, d.comments[f.At.Line]).add(d, f.Node, n)
+	}
+	for _, v := range n.Items { // of a list
+		s.child("[]", "").add(d, v, n)
 	}
 }
 
@@ -363,140 +358,38 @@ func fieldsOf(problem string) (known []string, ok bool) {
 	return strings.Split(m[1], ", "), true
 }
 
-// A change replaces a value, removes it (value nil), or adds keys to a mapping.
-type change struct {
-	at    *configfile.Node
-	value any
-	add   pairs
-}
-
-// plain is a node for an encoder, with the change made. Objects keep the order of the file.
-func plain(n *configfile.Node, c *change) any {
-	if c != nil && c.at == n && c.add == nil {
-		return c.value
-	}
-	switch n.Kind {
-	case configfile.List:
-		all := []any{}
-		for _, v := range n.Items {
-			if p := plain(v, c); p != nil {
-				all = append(all, p)
+// lacks lists the fields of which a reader of the reference would have to guess something: what
+// they mean, the unit or the bounds of a number, or what they are by default.
+func (s *shape) lacks() error {
+	var all []string
+	s.each(func(up *shape) {
+		for _, s := range up.below {
+			if s.name == "[]" || s.name == "NAME" {
+				continue
 			}
-		}
-		return all
-	case configfile.Table:
-		var all pairs
-		for _, f := range n.Fields {
-			if p := plain(f.Node, c); p != nil {
-				all = append(all, pair{f.Name, p})
-			}
-		}
-		if c != nil && c.at == n {
-			all = append(all, c.add...)
-		}
-		return all
-	case configfile.Text:
-		return n.Written
-	default:
-		return json.RawMessage(n.Written)
-	}
-}
-
-type (
-	pair struct {
-		key   string
-		value any
-	}
-	pairs []pair
-)
-
-// MarshalJSON writes an object in its order.
-func (all pairs) MarshalJSON() ([]byte, error) {
-	var b strings.Builder
-	b.WriteByte('{')
-	for i, p := range all {
-		value, err := json.Marshal(p.value)
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprintf(&b, "%q: %s", p.key, value)
-	}
-	b.WriteByte('}')
-	return []byte(b.String()), nil
-}
-
-// source writes a document as JSON, which is YAML too.
-func source(d *document, c *change) []byte {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(plain(d.root, c)); err != nil {
-		panic(err) // texts and numbers of a file that was read
-	}
-	return []byte(b.String())
-}
-
-// problems reads a document with a change, and gives what is wrong by field.
-func problems(read reader, d *document, c change) map[string]string {
-	_, err := read(source(d, &c))
-	all := map[string]string{}
-	if e, ok := errors.AsType[*configfile.Error](err); ok {
-		for _, p := range e.Problems {
-			all[p.Field] = p.Message
-		}
-	}
-	return all
-}
-
-// wrong are values that say, by what a reader answers, what a field takes.
-var wrong = []json.RawMessage{
-	json.RawMessage(`[]`), json.RawMessage(`{}`), json.RawMessage(`true`), json.RawMessage(`1.5`),
-	json.RawMessage(`"? not a word ?"`), json.RawMessage(`"1ns"`), json.RawMessage(`"-1ns"`), json.RawMessage(`"2000000h"`), json.RawMessage(`"0B"`), json.RawMessage(`"900000GiB"`),
-	json.RawMessage(`-1e300`), json.RawMessage(`1e300`), json.RawMessage(`-8000000000000000000`), json.RawMessage(`8000000000000000000`),
-}
-
-// ask asks the reader about every field: what it wants, and whether it has to be there.
-func (s *shape) ask(read reader) {
-	s.each(func(s *shape) {
-		if s.path == "" {
-			return
-		}
-		for _, value := range wrong {
-			if len(s.below) > 0 || s.refers != "" {
-				break
-			}
-			o := s.seen[0]
-			if want := wanted(problems(read, o.doc, change{at: o.node, value: value})[o.node.Path]); want != "" && !slices.Contains(s.wants, want) {
-				s.wants = append(s.wants, want)
-			}
-		}
-		for _, o := range s.seen {
-			if o.node.Kind == configfile.List && len(o.node.Items) > 0 && o.node.Items[0].Kind == configfile.Text {
-				_, err := read(source(o.doc, &change{at: o.node, value: o.node.Items[0].Written}))
-				s.one = s.one || err == nil
-			}
-		}
-	})
-	s.each(func(s *shape) {
-		for _, c := range s.below {
-			c.required = c.name != "[]" && c.name != "NAME" && len(s.seen) > 0 && !slices.ContainsFunc(s.seen, func(up occurrence) bool {
-				n := up.node.Get(c.name)
-				if n == nil {
-					return up.node.Kind == configfile.Table
+			v := s.value()
+			number := strings.HasSuffix(v.name, "number")
+			leaf := len(s.below) == 0 && s.refers == "" && !slices.Contains(s.kinds, configfile.Table)
+			for what, missing := range map[string]bool{
+				"its meaning": s.Meaning == "" || slices.Contains(s.general, s.Meaning),
+				"its unit":    number && s.Unit == "",
+				"its bounds":  number && v.bound == "",
+				"its default": leaf && !s.required && s.Default == "" && !saysDefault.MatchString(s.Meaning) && !alternatives.MatchString(up.Meaning+s.Meaning),
+			} {
+				if missing {
+					all = append(all, s.path+" lacks "+what)
 				}
-				return !strings.Contains(problems(read, up.doc, change{at: n})[n.Path], "is missing")
-			})
+			}
 		}
 	})
+	if len(all) == 0 {
+		return nil
+	}
+	slices.Sort(all)
+	return fmt.Errorf("fields without a text:\n%s", strings.Join(slices.Compact(all), "\n"))
 }
 
-// wanted is the last part of a problem: what is allowed.
-func wanted(problem string) string {
-	if _, want, ok := strings.Cut(problem, "; want "); ok {
-		return want
-	}
-	return ""
-}
+var (
+	saysDefault  = regexp.MustCompile(`\b(By default|by default|Default|Without it|Left out|needs? it)\b`)
+	alternatives = regexp.MustCompile(`\b([Ee]xactly one|one) kind\b|Either `)
+)

@@ -1,8 +1,9 @@
 // Command reference writes docs/reference.md, with every field of every configuration file,
 // and the JSON Schemas that "headway schema" prints.
 //
-// What a field means, its unit, its default and an example are in fields.txtar. Type and bounds are what the reader itself says when it is given wrong
-// values, so that they cannot differ from what it does.
+// What a field means, its unit, its default and an example are in fields.txtar. Type and bounds
+// are what the reader itself says when it is given wrong values, so that they cannot differ from
+// what it does.
 package main
 
 //go:generate go run . ../../..
@@ -108,11 +109,16 @@ func kinds(folder string) []kind {
 	}
 }
 
-// shapeOf reads fields.txtar and asks the reader.
-func (k *kind) shapeOf() (*shape, error) {
+// fields is the kind's part of fields.txtar.
+func (k *kind) fields() []byte {
 	_, src, _ := strings.Cut(fieldsFile, "\n-- "+k.name+" --\n")
 	src, _, _ = strings.Cut(src, "\n-- ")
-	s, err := parse(k.name, []byte(src))
+	return []byte(src)
+}
+
+// shapeOf reads fields.txtar and asks the reader. It fails when a field lacks its text.
+func (k *kind) shapeOf() (*shape, error) {
+	s, err := parse(k.name, k.fields())
 	if err != nil {
 		return nil, err
 	}
@@ -126,6 +132,10 @@ func (k *kind) shapeOf() (*shape, error) {
 	}
 	if k.name == "connection" {
 		s.describe(rest.Schema())
+	}
+	s.ask(k.read)
+	if err := s.lacks(); err != nil {
+		return nil, fmt.Errorf("%s: %w", k.name, err)
 	}
 	return s, nil
 }

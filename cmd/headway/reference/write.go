@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -34,7 +35,6 @@ func write(folder string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.ask(k.read)
 		byName[k.name] = json.RawMessage(rest.Schema())
 		if k.name != "connection" {
 			byName[k.name] = k.schema(s)
@@ -189,112 +189,6 @@ func scalar(text string) any {
 	return json.RawMessage(text)
 }
 
-// A value is what a field takes.
-type value struct {
-	name      string // duration, whole number, …
-	bound     string // in words; empty where any value of that name will do
-	low, high string // of a number
-	words     []string
-}
-
-// String is the value in a cell of a table.
-func (v value) String(unit string) string {
-	text := v.name
-	if unit != "" && unit != "none" {
-		text += " (" + unit + ")"
-	}
-	if v.bound != "" {
-		text += ", " + v.bound
-	}
-	return text
-}
-
-var (
-	numbers = regexp.MustCompile(`^(?:a (?:whole )?number )?from (-?[0-9.e+]+) to ([0-9.e+]+)$`)
-	spans   = regexp.MustCompile(`^from ((?:[0-9.]+[a-zµ]+)+|0s?) to (?:[0-9.]+[a-zµ]+)+$`)
-	sizes   = regexp.MustCompile(`^a size (from .*), with its unit$`)
-	aside   = regexp.MustCompile(` \([^)]*\)`)
-)
-
-// value says what the reader answered.
-func (s *shape) value() value {
-	switch has := func(k configfile.Kind) bool { return slices.Contains(s.kinds, k) }; {
-	case has(configfile.Table) && has(configfile.Text):
-		return value{name: "mapping, or " + s.written(configfile.Text)}
-	case has(configfile.Table):
-		return value{name: "mapping"}
-	case has(configfile.List) && (s.one || has(configfile.Text)):
-		return value{name: "list, or one"}
-	case has(configfile.List):
-		return value{name: "list"}
-	}
-	v := value{name: "text"}
-	switch s.seen[0].node.Kind {
-	case configfile.Boolean:
-		return value{name: "true or false"}
-	case configfile.Integer, configfile.Number:
-		v.name = "number"
-	}
-	for _, want := range s.wants {
-		switch {
-		case strings.HasPrefix(want, "a whole number"):
-			v.name = "whole number"
-		case strings.HasPrefix(want, "a duration"):
-			v.name = "duration"
-		case strings.HasPrefix(want, "a size"):
-			v.name = "size with its unit"
-		case strings.HasPrefix(want, "a reference such as"):
-			v.name = "reference to a secret"
-		case strings.HasPrefix(want, "a text, or a reference"):
-			v.name = "text or reference to a secret"
-		}
-		if m := sizes.FindStringSubmatch(want); m != nil {
-			v.bound = m[1]
-		}
-		if m := numbers.FindStringSubmatch(want); m != nil && v.name != "duration" {
-			v.low, v.high, v.bound = number(m[1]), number(m[2]), "from "+m[1]+" to "+m[2]
-		}
-		if spans.MatchString(want) {
-			v.name, v.bound = "duration", want
-		}
-		if words, ok := strings.CutPrefix(want, "one of "); ok && v.name == "text" && !strings.Contains(want, "${") {
-			v.name, v.bound = "word", aside.ReplaceAllString(words, "")
-			v.words = strings.Split(v.bound, ", ")
-		}
-	}
-	if v.name == "text" || v.name == "number" && v.bound == "" {
-		for _, want := range s.wants {
-			if want != "a text" && want != "a number" {
-				v.bound = want
-				break
-			}
-		}
-	}
-	return v
-}
-
-// number is a bound as JSON has it; those beyond what a float holds are left to the reader.
-func number(text string) string {
-	if len(strings.TrimLeft(text, "-")) > 15 {
-		return ""
-	}
-	return strings.Replace(text, "e+", "e", 1)
-}
-
-// written lists the values of one kind that were seen.
-func (s *shape) written(k configfile.Kind) string {
-	var all []string
-	for _, o := range s.seen {
-		if o.node.Kind == k && !slices.Contains(all, o.node.Written) {
-			all = append(all, o.node.Written)
-		}
-	}
-	if len(all) == 1 && all[0] == "off" {
-		return all[0]
-	}
-	return "a text"
-}
-
 // describe takes meanings from the JSON Schema of connections, where they are kept.
 func (s *shape) describe(schema []byte) {
 	var root map[string]any
@@ -307,9 +201,7 @@ func (s *shape) describe(schema []byte) {
 			for key, v := range def { // what stands beside the reference goes before
 				if key != "$ref" {
 					copied := map[string]any{}
-					for k, v := range next {
-						copied[k] = v
-					}
+					maps.Copy(copied, next)
 					copied[key], next = v, copied
 				}
 			}
@@ -317,10 +209,17 @@ func (s *shape) describe(schema []byte) {
 		}
 		return def
 	}
+	var general []string
+	for name, def := range root["$defs"].(map[string]any) {
+		of := def.(map[string]any)
+		if text, _ := of["description"].(string); of["type"] != "object" && of["properties"] == nil && name != "name" && name != "path" || name == "secret" {
+			general = append(general, text)
+		}
+	}
 	var walk func(s *shape, def map[string]any)
 	walk = func(s *shape, def map[string]any) {
 		s.comment, _ = def["description"].(string)
-		s.Meaning = s.comment
+		s.Meaning, s.general = s.comment, general
 		if m := schemaDefault.FindStringSubmatch(s.comment); m != nil {
 			s.Meaning, s.Default = m[1], m[2]
 		}
@@ -388,6 +287,10 @@ func (p *page) section(s *shape, list bool) {
 		}
 	}
 	if like != nil {
+		if len(fields) == 0 {
+			p.printf("It has the fields of %s.\n\n", p.link(like))
+			return
+		}
 		p.printf("It has the fields of %s, and:\n\n", p.link(like))
 	}
 	p.printf("| field | value | default | example | meaning |\n|---|---|---|---|---|\n")
@@ -483,26 +386,22 @@ func (s *shape) same(other *shape) bool {
 
 // yamlText is a value as a person writes it.
 func yamlText(n *configfile.Node) string {
-	switch n.Kind {
-	case configfile.Text:
-		if plainText.MatchString(n.Written) {
-			return n.Written
-		}
+	var all []string
+	for _, v := range n.Items {
+		all = append(all, yamlText(v))
+	}
+	for _, f := range n.Fields {
+		all = append(all, f.Name+": "+yamlText(f.Node))
+	}
+	switch text := strings.Join(all, ", "); {
+	case n.Kind == configfile.List:
+		return "[" + text + "]"
+	case n.Kind == configfile.Table:
+		return "{" + text + "}"
+	case n.Kind == configfile.Text && !plainText.MatchString(n.Written):
 		return fmt.Sprintf("%q", n.Written)
-	case configfile.List:
-		var all []string
-		for _, v := range n.Items {
-			all = append(all, yamlText(v))
-		}
-		return "[" + strings.Join(all, ", ") + "]"
-	case configfile.Table:
-		var all []string
-		for _, f := range n.Fields {
-			all = append(all, f.Name+": "+yamlText(f.Node))
-		}
-		return "{" + strings.Join(all, ", ") + "}"
 	}
 	return n.Written
 }
 
-var plainText = regexp.MustCompile(`^[A-Za-z./$][^#"]*$`)
+var plainText = regexp.MustCompile(`^([A-Za-z./$]|[0-9.]+[A-Za-z/])[^#"]*$`)

@@ -19,6 +19,9 @@ const (
 
 	maxYAML    = 4 << 20   // bytes of it, as its tree takes a hundred times as many
 	maxActions = 1_000_000 // steps, each as often as it is repeated
+
+	maxPriority = 1_000_000     // and as much below 0
+	maxTokens   = 1_000_000_000 // of each kind, in one call
 )
 
 // A Timeline is what is done to the limits, in the order of time.
@@ -225,6 +228,17 @@ func (s *step) resolve(file *configfile.File) {
 			s.fail(file, f.name, "%s; want a duration with a unit, such as 1m30s, from 0s to %v", is, MaxInstant)
 		}
 		*f.into = d
+	}
+	for _, f := range []struct {
+		name      string
+		v, lo, hi int64
+	}{
+		{"priority", int64(s.Priority), -maxPriority, maxPriority}, {"input", s.Input, 0, maxTokens}, {"output", s.Output, 0, maxTokens},
+		{"cached", s.Cached, 0, maxTokens}, {"max", s.Max, 0, maxTokens},
+	} {
+		if f.v < f.lo || f.v > f.hi {
+			s.fail(file, f.name, "is %d; want a whole number from %d to %d", f.v, f.lo, f.hi)
+		}
 	}
 	s.Times = cmp.Or(s.Times, 1)
 	switch {

@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/headway-go/headway/internal/golden"
@@ -19,4 +20,17 @@ func FuzzDecodeTimeline(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestNumbersOfATimelineAreBounded(t *testing.T) {
+	for src, want := range map[string]string{
+		"- {at: 0s, model: m, input: -1}":                "t:1:29: [0].input: is -1; want a whole number from 0 to 1000000000",
+		"- {at: 0s, model: m, max: 1000000001}":          "[0].max: is 1000000001; want",
+		"- {at: 0s, model: m, priority: -1000001}":       "[0].priority: is -1000001; want a whole number from -1000000 to 1000000",
+		`{"at":"0s","model":"m","output":9000000000000}`: "t:1:1: [line 1].output: is 9000000000000; want",
+	} {
+		if _, err := Parse("t", []byte(src)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", src, err, want)
+		}
+	}
 }
