@@ -234,6 +234,7 @@ func (by who) role() Role {
 	switch by {
 	case viewer, operator, admin:
 		return Role(by)
+	case public, data, call:
 	}
 	return ""
 }

@@ -129,6 +129,7 @@ func notAllowed(by who) *Problem {
 		p.Detail = "this takes a key with the role " + p.Role + " or a higher one"
 	case admin:
 		p.Detail = "this takes a key with the role admin"
+	case public, data: // any key may
 	}
 	return p
 }

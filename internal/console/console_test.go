@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -475,9 +476,7 @@ func TestEachPageAndFormKeepsToTheRole(t *testing.T) {
 				t.Errorf("%s with %q without a token: %d", path, key, rec.Code)
 			}
 			sent := url.Values{"token": {form}}
-			for name, v := range values {
-				sent[name] = v
-			}
+			maps.Copy(sent, values)
 			rec := w.post(console.Path+path, sent, c)
 			if may && rec.Code != http.StatusOK || !may && rec.Code != http.StatusForbidden {
 				t.Errorf("%s with %q: %d %s", path, key, rec.Code, rec.Body)

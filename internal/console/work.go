@@ -277,6 +277,7 @@ func published(l profile.Limit) string {
 		return size + " " + unit + " at once"
 	case profile.Bucket:
 		return size + " " + unit + ", refilled in " + window(l.Window)
+	case profile.Window:
 	}
 	return size + " " + unit + " in " + window(l.Window)
 }
@@ -294,8 +295,9 @@ func window(d time.Duration) string {
 		return "an hour"
 	case 24 * time.Hour:
 		return "a day"
+	default:
+		return story.Clock(d)
 	}
-	return story.Clock(d)
 }
 
 // functions are what the templates write with. What is not known is never a number.

@@ -103,6 +103,7 @@ func (e *bulkEngine) run() error {
 			continue
 		case settle:
 			e.settle(ev.at, ev.ref)
+		case carry, enter, beat, wake, trouble: // of fleets
 		}
 		if err := e.step(ev.at); err != nil {
 			return err
