@@ -29,7 +29,14 @@ import (
 // budgetMember opens a governor that shares budgets in a Valkey.
 func budgetMember(t testing.TB, address, name string, o quota.FleetOptions, global quota.Limits) *governor.Governor {
 	t.Helper()
-	g, err := openBudget(t, address, name, o, global)
+	return openBudget(t, budgetsAt(t, address, name), o, global)
+}
+
+func openBudget(t testing.TB, from governor.Fleet, o quota.FleetOptions, global quota.Limits) *governor.Governor {
+	t.Helper()
+	g, err := governor.New(governor.Options{
+		Config: quota.Config{Global: global, Models: map[string]quota.Model{"m": {}}}, Fleet: from, Share: o,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,15 +48,27 @@ func budgetMember(t testing.TB, address, name string, o quota.FleetOptions, glob
 	return g
 }
 
-func openBudget(t testing.TB, address, name string, o quota.FleetOptions, global quota.Limits) (*governor.Governor, error) {
+// patient is a server of budgets whose answer is never too late: on a busy machine it may be.
+type patient struct {
+	governor.Fleet
+	reserve atomic.Int64 // of the day's calls in the last answer, which are the last budget
+}
+
+func budgetsAt(t testing.TB, address, name string) *patient {
 	t.Helper()
 	f, err := fleet.Open(t.Context(), "valkey://"+address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return governor.New(governor.Options{
-		Config: quota.Config{Global: global, Models: map[string]quota.Model{"m": {}}}, Fleet: f.Share(name), Share: o,
-	})
+	return &patient{Fleet: f.Share(name)}
+}
+
+func (p *patient) Exchange(ctx context.Context, x *quota.Exchange) (*quota.Exchanged, error) {
+	a, err := p.Fleet.Exchange(context.WithoutCancel(ctx), x)
+	if err == nil && len(a.Budgets) > 0 {
+		p.reserve.Store(a.Budgets[len(a.Budgets)-1].Reserve)
+	}
+	return a, err
 }
 
 // spent reports whether a refusal says that the day's cap is used up.
@@ -75,8 +94,7 @@ func TestFiftyMembersAdmitExactlyTheCap(t *testing.T) {
 		"tokens, ahead": {quota.Limits{MaxDailyTokens: 200_000}, 300 * time.Millisecond, 10, 10, 20_000},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for range longtest.Size(3, 20) {
+			for range longtest.Size(1, 20) {
 				admitFifty(t, v, t.Name(), test.limits, test.ahead, test.tokens, test.real, test.want)
 			}
 		})
@@ -152,11 +170,7 @@ func TestAKilledMembersReserveComesBack(t *testing.T) {
 		t.Fatalf("what another member reserved was granted: %+v", a)
 	}
 	killed(time.Millisecond, 40, 0)
-	for deadline := time.Now().Add(time.Minute); !other(time.Hour, 0, 60).Granted[0]; {
-		if time.Now().After(deadline) {
-			t.Fatal("the reserve does not come back")
-		}
-	}
+	fleettest.Until(t, "the reserve comes back", func() bool { return other(time.Hour, 0, 60).Granted[0] })
 	if a := other(time.Hour, 50, 31); a.Granted[0] || a.Budgets[0].Use != 70 || a.Budgets[0].Reserve != 30 {
 		t.Errorf("what the killed member took was given again: %+v", a)
 	}
@@ -168,7 +182,8 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 	t.Parallel()
 	v := fleettest.NewValkey(t)
 	limits := quota.Limits{MaxDailyCalls: 100, CallsPerMinute: 6000, Burst: 100}
-	share := budgetMember(t, v.Address, "x", quota.FleetOptions{}, limits)
+	budgets := budgetsAt(t, v.Address, "x")
+	share := openBudget(t, budgets, quota.FleetOptions{}, limits)
 	wait := budgetMember(t, v.Address, "x", quota.FleetOptions{Wait: true}, limits)
 	call := func(g *governor.Governor) error {
 		d, err := g.Approve(quota.Request{Model: "m", InputTokens: 1})
@@ -186,14 +201,11 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 	}
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("not within a minute: %s", what)
-			}
-		}
+		fleettest.Until(t, what, ok)
 	}
 	left := func(g *governor.Governor) int64 { return *g.Snapshot().Global.DailyCallsRemaining }
 	until("both know the use of both", func() bool { return left(share) == 80 && left(wait) == 80 && share.Fleet().Members == 2 })
+	until("half of a quarter of it is reserved", func() bool { return budgets.reserve.Load() == 10 })
 	v.Stop()
 	until("both report the loss", func() bool { return share.Fleet().Away && wait.Fleet().Away })
 	alone := 0
@@ -206,7 +218,7 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 		}
 		return alone == 10
 	})
-	for range 100 { // half of a quarter of what was left
+	for range 100 { // the reserve is used up
 		if call(share) == nil {
 			t.Fatal("more was approved than the reserve")
 		}

@@ -127,17 +127,11 @@ func (g *valkeyFleet) goesOn(n int) {
 // until waits for a condition, which is evaluated under the lock.
 func (g *valkeyFleet) until(what string, holds func() bool) {
 	g.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	fleettest.Until(g.t, what, func() bool {
 		g.mu.Lock()
-		ok, notes := holds(), len(g.notes)
-		g.mu.Unlock()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			g.t.Fatalf("not within a minute: %s; %d kinds of events", what, notes)
-		}
-	}
+		defer g.mu.Unlock()
+		return holds()
+	})
 }
 
 func (g *valkeyFleet) ask(words ...string) {

@@ -82,12 +82,16 @@ func (m *member) attempt(o headway.Outcome) time.Time {
 
 var served = headway.Outcome{Class: headway.OK}
 
-// until repeats a check until it holds.
-func until(t *testing.T, what string, holds func() bool) {
+// MaxWait bounds what tests wait for. It is far from what anything here takes, also on a busy
+// machine.
+const MaxWait = 5 * time.Minute
+
+// Until repeats a check until it holds, for [MaxWait] at most.
+func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(MaxWait); !holds(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within %v: %s", MaxWait, what)
 		}
 	}
 }
@@ -99,46 +103,38 @@ func Check(t *testing.T, b Backend) {
 	one, two, three := join(t, way.Member("api.acme.com", "key")), join(t, way.Member("api.acme.com", "key")), join(t, way.Member("api.acme.com", "key"))
 	other := join(t, way.Member("api.acme.com", "another key"))
 
-	// Together they keep the ceiling, and all are served.
+	// Together they keep the ceiling, and all are served. The first permit is later than begun and
+	// the last one earlier than ended, however busy the machine is.
 	var all sync.WaitGroup
-	var mu sync.Mutex
-	var first, last time.Time
+	begun := time.Now()
 	for _, m := range []*member{one, two, three} {
 		all.Go(func() {
 			for range 20 {
-				at := m.attempt(served)
-				mu.Lock()
-				if first.IsZero() || at.Before(first) {
-					first = at
-				}
-				if at.After(last) {
-					last = at
-				}
-				mu.Unlock()
+				m.attempt(served)
 			}
 		})
 	}
 	all.Wait()
-	if took := last.Sub(first); took < 58*gap { // 60 attempts; the first and the last may be late
-		t.Errorf("60 attempts of 3 members took %v, must be at least %v", took, 58*gap)
+	if took := time.Since(begun); took < 59*gap {
+		t.Errorf("60 attempts of 3 members took %v, must be at least %v", took, 59*gap)
 	}
 
 	// Each member gets what was learned.
-	until(t, "all members have the fleet's interval", func() bool {
+	Until(t, "all members have the fleet's interval", func() bool {
 		return one.Learned().Interval == two.Learned().Interval && two.Learned().Interval == three.Learned().Interval && one.Learned().Interval < 2*gap
 	})
 
-	// A refusal of one member holds the others back, but no member with another credential.
+	// A refusal of one member holds the others back, but no member with another credential. On a
+	// busy machine the others may hear of it late: then there is another refusal.
 	const rest = 2 * time.Second
-	one.attempt(headway.Outcome{Class: headway.Throttled, RetryAfter: rest})
-	refused := time.Now()
-	until(t, "another member is held back", func() bool {
-		before := time.Now()
-		return two.attempt(served).Sub(before) > rest/4 || time.Since(refused) > rest
+	Until(t, "a refusal holds another member back", func() bool {
+		refused, held := one.attempt(headway.Outcome{Class: headway.Throttled, RetryAfter: rest}), true
+		for since := time.Duration(0); since < rest-rest/8; {
+			since = two.attempt(served).Sub(refused)
+			held = held && (since < rest/4 || since >= rest-rest/8)
+		}
+		return held
 	})
-	if since := time.Since(refused); since < rest-rest/8 {
-		t.Errorf("another member was served %v after a refusal that asked for %v", since, rest)
-	}
 	before := other.Snapshot().At
 	if other.attempt(served).Before(before) || !other.Snapshot().RetryAt.IsZero() {
 		t.Error("a refusal holds back who has another credential")
@@ -157,12 +153,12 @@ func Check(t *testing.T, b Backend) {
 	closed := join(t, b.Fleet(true).Member("api.acme.com", "key"))
 	closed.attempt(served)
 	b.Stop()
-	until(t, "it is known that the server is away", func() bool { return one.saw("away") && two.saw("away") })
-	first = one.attempt(served)
-	for range 3 {
-		last = one.attempt(served)
+	Until(t, "it is known that the server is away", func() bool { return one.saw("away") && two.saw("away") })
+	begun = time.Now()
+	for range 4 {
+		one.attempt(served)
 	}
-	if took := last.Sub(first); took < 3*2*gap-gap {
+	if took := time.Since(begun); took < 3*2*gap-gap {
 		t.Errorf("3 attempts without a server took %v, at half the ceiling's rate or less they take %v", took, 6*gap)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 10*gap)
@@ -171,7 +167,7 @@ func Check(t *testing.T, b Backend) {
 		t.Error("a member with away=wait sent something while the server was away")
 	}
 	b.Start()
-	until(t, "the server is back", func() bool { return one.saw("back") && two.saw("back") })
+	Until(t, "the server is back", func() bool { return one.saw("back") && two.saw("back") })
 	one.attempt(served)
 	two.attempt(served)
 	closed.attempt(served)

@@ -56,13 +56,13 @@ func (v *Valkey) Start() {
 	v.mu.Lock()
 	v.process = cmd
 	v.mu.Unlock()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(MaxWait); ; time.Sleep(10 * time.Millisecond) {
 		answer, err := v.Ask("PING")
 		switch {
 		case err == nil && !strings.HasPrefix(answer, "-LOADING"):
 			return
 		case time.Now().After(deadline):
-			v.t.Fatalf("%s does not answer after a minute: %q, %v", v.program, answer, err)
+			v.t.Fatalf("%s does not answer after %v: %q, %v", v.program, MaxWait, answer, err)
 		}
 	}
 }
@@ -96,12 +96,12 @@ func (v *Valkey) signal(s syscall.Signal) {
 
 // Ask sends one command and returns the first line of the answer, or the text of a string.
 func (v *Valkey) Ask(words ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", v.Address, time.Second)
+	conn, err := net.DialTimeout("tcp", v.Address, MaxWait)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(MaxWait))
 	text := fmt.Appendf(nil, "*%d\r\n", len(words))
 	for _, w := range words {
 		text = fmt.Appendf(text, "$%d\r\n%s\r\n", len(w), w)
