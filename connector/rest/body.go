@@ -18,9 +18,9 @@ import (
 // maxKey bounds a record's key in bytes.
 const maxKey = 1024
 
-// readBody checks that a response is JSON. A response without content (204, or
-// nothing at all with 205) is nil: an empty page. Bytes that are not UTF-8
-// become U+FFFD, as JSON decoders have it.
+// readBody checks that a response is JSON. It returns nil for a response without content
+// (204, or an empty body with 205), which is an empty page. Bytes that are not UTF-8 become
+// U+FFFD, as in encoding/json.
 func readBody(res *connector.Response) (*datum, error) {
 	body := bytes.TrimPrefix(res.Body, []byte("\ufeff"))
 	if !utf8.Valid(body) {
@@ -50,7 +50,7 @@ func readBody(res *connector.Response) (*datum, error) {
 	return nil, fmt.Errorf("%s: it ends in the middle, after %d bytes", what, len(body))
 }
 
-// html reports whether a body is a page for people.
+// html reports whether a body looks like an HTML page.
 func html(body []byte) bool {
 	head := bytes.ToLower(body[:min(len(body), 64)])
 	for _, tag := range []string{"<!doctype", "<html", "<head", "<body", "<!--"} {
@@ -61,7 +61,7 @@ func html(body []byte) bool {
 	return false
 }
 
-// mediaType is the type that a response says it has, when that is a known word.
+// mediaType returns the response's media type if it is a known one.
 func mediaType(h http.Header) string {
 	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
 	switch {
@@ -73,7 +73,7 @@ func mediaType(h http.Header) string {
 	return media
 }
 
-// extraction is how records are read out of a body: those of a list or of a detail.
+// extraction describes how records are read from a body, of a list or of a detail.
 type extraction struct {
 	stream       string
 	records, key *Expr
@@ -82,32 +82,32 @@ type extraction struct {
 // entry is a record with its key.
 type entry struct {
 	key   string
-	at    int // where it stands in the body, from 1
+	at    int // position in the body, from 1
 	datum *datum
 	data  json.RawMessage
 }
 
-// entries are the records of a body in order.
+// entries are the records of a body, in order.
 type entries struct {
 	read []entry
 	bad  []badRecord
-	// count is how many there were, before identical ones were taken for one.
+	// count includes identical records, which are in read once.
 	count int
 }
 
-// badRecord is a record that an expression of the connection does not fit.
+// badRecord is a record for which an expression of the connection fails.
 type badRecord struct {
-	at   int // where it stands in the body, from 1
+	at   int // position in the body, from 1
 	data json.RawMessage
 	err  error
 }
 
-// reject takes a record for a bad one.
+// reject adds a bad record.
 func (e *entries) reject(at int, data json.RawMessage, err error) {
 	e.bad = append(e.bad, badRecord{at: at, data: data, err: err})
 }
 
-// first is the first bad record as an error; nil without one.
+// first returns the first bad record as an error, or nil.
 func (e *entries) first(stream string) error {
 	if len(e.bad) == 0 {
 		return nil
@@ -115,8 +115,8 @@ func (e *entries) first(stream string) error {
 	return fmt.Errorf("stream %s: %w for record %d of %d", stream, e.bad[0].err, e.bad[0].at, e.count)
 }
 
-// read gives the records of a body. The error is that of a body that has no
-// records where they should be, or of ctx.
+// read returns the records of a body. It returns an error if the body has no records where
+// they should be, or ctx has ended.
 func (x extraction) read(ctx context.Context, body *datum) (e entries, err error) {
 	found, err := x.find(ctx, body)
 	if err != nil {
@@ -147,8 +147,8 @@ func (x extraction) read(ctx context.Context, body *datum) (e entries, err error
 	return e, nil
 }
 
-// find evaluates the records expression: arrays are spread, objects stand for
-// themselves, and anything else says that the expression misses.
+// find evaluates the records expression. The elements of arrays and objects are records;
+// anything else is an error.
 func (x extraction) find(ctx context.Context, body *datum) ([]datum, error) {
 	outs, err := x.records.all(ctx, body)
 	if err != nil {
@@ -207,9 +207,8 @@ func article(k kind) string {
 	}
 }
 
-// fieldsOf names the fields at the top of a body, at most ten, so that the
-// reader can see what the expression should have been. Names that do not look
-// like names are data, and left out.
+// fieldsOf names the top-level fields of a body, at most ten, as a hint for the right
+// expression. Names that may be data are left out.
 func fieldsOf(body *datum) string {
 	switch body.kind() {
 	case kindTable:

@@ -18,9 +18,9 @@ import (
 	"github.com/headway-go/headway/retry"
 )
 
-// builder makes a Config of a file's nodes and reports what the schema cannot
-// see. A node that is absent or of the wrong type gives the zero value: the
-// schema has reported it.
+// builder makes a Config from a file's nodes and reports problems that the schema cannot
+// express. A node that is absent or of the wrong type gives the zero value; the schema has
+// reported it.
 type builder struct {
 	*configfile.File
 	names *[]naming // of streams
@@ -61,7 +61,7 @@ func (b builder) run(n *node) Run {
 	return r
 }
 
-// timetable is a cron expression.
+// timetable reads a cron expression.
 func (b builder) timetable(n *node) string {
 	s := b.text(n)
 	if s == "" {
@@ -91,7 +91,7 @@ func (b builder) sink(n *node) Sink {
 	return Sink{JSONL: &JSONL{Dir: folder(n.Get("jsonl"))}}
 }
 
-// database is the URL of one, whose password comes from elsewhere.
+// database reads the URL of a database, without its password.
 func (b builder) database(n *node) Value {
 	v := b.value(n)
 	if v.Reveal() == "" || b.Covered(n.Path) {
@@ -108,7 +108,7 @@ func (b builder) database(n *node) Value {
 	return v
 }
 
-// name is a name whose letters a variable may have brought.
+// name reads a name, which may contain variables.
 func (b builder) name(n *node, hi int) string {
 	s := b.text(n)
 	bad := strings.IndexFunc(s, func(c rune) bool {
@@ -120,7 +120,7 @@ func (b builder) name(n *node, hi int) string {
 	return s
 }
 
-// text is a text, or a number written where a text may stand.
+// text reads a text, or a number where a text is allowed.
 func (b builder) text(n *node) string {
 	if n == nil || n.Kind == configfile.List || n.Kind == configfile.Table {
 		return ""
@@ -241,7 +241,7 @@ func (b builder) oauth2(n *node) *OAuth2 {
 	return o
 }
 
-// secret resolves a reference; the schema lets nothing else through.
+// secret resolves a reference; the schema allows nothing else.
 func (b builder) secret(n *node) Value {
 	if n == nil || b.Covered(n.Path) {
 		return Value{}
@@ -249,11 +249,12 @@ func (b builder) secret(n *node) Value {
 	return n.Secret()
 }
 
-// Circuit is when a provider that keeps failing is left alone.
+// Circuit configures when nothing is sent to a provider that keeps failing.
 type Circuit struct {
-	// Config is the circuit's shape. Zero fields take the defaults of package breaker.
+	// Config is the circuit's configuration. Zero fields mean the defaults of package
+	// breaker.
 	breaker.Config
-	// Off leaves the circuit out.
+	// Off disables the circuit.
 	Off bool
 }
 
@@ -293,7 +294,7 @@ func (b builder) retryBudget(n *node) retry.Limits {
 	return l
 }
 
-// fraction is a number above 0 and at most 1, in thousandths; 0 when it is not set.
+// fraction reads a number above 0 and at most 1, in thousandths; 0 if it is absent.
 func (b builder) fraction(n *node) float64 {
 	s := b.text(n)
 	if s == "" {
@@ -315,7 +316,7 @@ func (b builder) headerName(n *node) string {
 	return textproto.CanonicalMIMEHeaderKey(s)
 }
 
-// headers are non-secret headers, or secret ones by reference.
+// headers reads headers. Those that hold credentials must be references.
 func (b builder) headers(n *node) map[string]Value {
 	if n == nil || len(n.Fields) == 0 {
 		return nil
@@ -342,10 +343,10 @@ func (b builder) headers(n *node) map[string]Value {
 	return out
 }
 
-// hopHeaders belong to the HTTP client.
+// hopHeaders are set by the HTTP client.
 var hopHeaders = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Accept-Encoding"}
 
-// secretNames are words in the names of headers and parameters that hold credentials.
+// secretNames are words in the names of headers and parameters for credentials.
 var secretNames = []string{"authorization", "cookie", "token", "secret", "password", "apikey", "api-key", "api_key"}
 
 func sounds(name string) bool {
@@ -382,7 +383,8 @@ func (b builder) query(n *node, auth Auth) map[string]Value {
 	return out
 }
 
-// pageToken tells a position in a list from a credential.
+// pageToken reports whether a parameter named *token* is a position in a list and not a
+// credential.
 func pageToken(name string) bool {
 	name = strings.ToLower(name)
 	return strings.Contains(name, "page") || strings.Contains(name, "sync") || strings.Contains(name, "next")

@@ -50,7 +50,7 @@ func (b builder) provider(n *node) Provider {
 	return p
 }
 
-// keys reads several credentials.
+// keys reads provider.keys.
 func (b builder) keys(n *node, p *Provider) (keys []Key) {
 	list, sticky := n.Get("keys"), n.Get("sticky")
 	if list == nil {
@@ -83,7 +83,7 @@ func (b builder) keys(n *node, p *Provider) (keys []Key) {
 	return keys
 }
 
-// profile is what the provider publishes of its limits; nil where none is named.
+// profile returns the provider's published limits; nil if no profile is named.
 func (b builder) profile(n *node, base *url.URL) *profile.Profile {
 	name := b.text(n)
 	if name == "" {
@@ -106,7 +106,7 @@ func (b builder) profile(n *node, base *url.URL) *profile.Profile {
 	return p
 }
 
-// once reports a header that something else sets.
+// once reports a header that is also set by something else.
 func (b builder) once(headers *node, name, message string) {
 	if headers == nil {
 		return
@@ -139,7 +139,7 @@ func (b builder) pacing(n *node, ceiling time.Duration) Pacing {
 	}
 	if tolerance := n.Get("tolerance"); tolerance != nil {
 		if p.Tolerance = b.duration(tolerance, 0, 0, 24*time.Hour); p.Tolerance == 0 {
-			p.Tolerance = -1 // written out as none
+			p.Tolerance = -1 // 0 in the file means no tolerance
 		}
 	}
 	if law := cmp.Or(p.Law, control.DefaultLaw); law != "aimd" && slices.Contains(control.Names(), law) {
@@ -165,7 +165,7 @@ func (b builder) jitter(n *node, ceiling time.Duration, p *Pacing) {
 	}
 	p.JitterMax = b.duration(bound, 0, 0, time.Hour)
 	if bound != nil && p.JitterMax == 0 {
-		p.JitterMax = -1 // written out as none
+		p.JitterMax = -1 // 0 in the file means no jitter
 	}
 	low := n.Get("min")
 	switch {
@@ -177,7 +177,7 @@ func (b builder) jitter(n *node, ceiling time.Duration, p *Pacing) {
 	}
 }
 
-// url is an absolute URL that a credential may be sent to.
+// url reads an absolute URL that may receive a credential.
 func (b builder) url(n *node) *url.URL {
 	s := b.text(n)
 	if s == "" {
@@ -202,7 +202,7 @@ func (b builder) url(n *node) *url.URL {
 	return u
 }
 
-// pools reads provider.pools and pool_by, and gives each request of a stream its pool.
+// pools reads provider.pools and pool_by, and sets the pool of each stream's requests.
 func (b builder) pools(n *node, c *Config) {
 	c.Provider.PoolBy = PoolBy(b.text(n.Get("pool_by")))
 	var nodes []*node
@@ -213,7 +213,7 @@ func (b builder) pools(n *node, c *Config) {
 	for i, n := range nodes {
 		p := Pool{Name: b.name(n.Get("name"), 64), Path: b.text(n.Get("path")), Query: b.plain(n.Get("query")), Headers: b.plain(n.Get("headers"))}
 		c.Provider.Pools = append(c.Provider.Pools, p)
-		used[i] = p.Name == "" // that is wrong already
+		used[i] = p.Name == "" // the problem is already reported
 	}
 	pool := func(r *Request, stream string) {
 		i := slices.IndexFunc(c.Provider.Pools, func(p Pool) bool { return p.holds(*r, c.Provider.Headers) })
@@ -238,7 +238,7 @@ func (b builder) pools(n *node, c *Config) {
 	}
 }
 
-// plain are texts as they are written, by their names.
+// plain reads a map of texts.
 func (b builder) plain(n *node) map[string]string {
 	if n == nil {
 		return nil
@@ -250,8 +250,8 @@ func (b builder) plain(n *node) map[string]string {
 	return texts
 }
 
-// holds reports whether a request belongs to the pool. More are the headers of every
-// request.
+// holds reports whether a request belongs to the pool. more are the headers that every
+// request has.
 func (p Pool) holds(r Request, more map[string]Value) bool {
 	m := profile.Match{Query: p.Query, Header: p.Headers}
 	if p.Path != "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/headway-go/headway/internal/configfile"
 )
 
-// maxLookback bounds incremental.lookback: each run lists what lies within it.
+// maxLookback bounds incremental.lookback: each run lists what changed within it.
 const maxLookback = 366 * 24 * time.Hour
 
 func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
@@ -54,8 +54,8 @@ func (b builder) stream(n *node, auth Auth, seen map[string]string) Stream {
 	return s
 }
 
-// pagingParams claims the query parameters that paging sets: a parameter that
-// two things set would silently be one of them.
+// pagingParams returns the query parameters that paging sets. It reports a parameter that
+// is set twice.
 func (b builder) pagingParams(n *node) map[string]*node {
 	taken := map[string]*node{}
 	b.take(n.Get("param"), taken)
@@ -66,7 +66,7 @@ func (b builder) pagingParams(n *node) map[string]*node {
 	return taken
 }
 
-// alone reports query parameters that something else sets as well.
+// alone reports query parameters that are also set by something else.
 func (b builder) alone(query *node, auth Auth, taken map[string]*node) {
 	if query != nil {
 		for _, f := range query.Fields {
@@ -82,7 +82,7 @@ func (b builder) alone(query *node, auth Auth, taken map[string]*node) {
 	}
 }
 
-// take claims a query parameter for the field that names it.
+// take claims a query parameter for a field.
 func (b builder) take(n *node, taken map[string]*node) {
 	name := b.text(n)
 	if name == "" {
@@ -95,8 +95,8 @@ func (b builder) take(n *node, taken map[string]*node) {
 	taken[name] = n
 }
 
-// streamName is a name that no other stream or detail has. Case does not tell
-// names apart, since it does not tell files apart everywhere.
+// streamName reads a name that no other stream or detail has. Names that differ only in
+// case count as equal, because on some systems their files would be the same.
 func (b builder) streamName(n *node, seen map[string]string) string {
 	name := b.name(n, 63)
 	if name == "" {
@@ -133,7 +133,7 @@ func (b builder) request(n *node, auth Auth, keyed bool) Request {
 	return q
 }
 
-// path is an escaped path, with {key} in it as it is.
+// path reads an escaped path, which may contain {key}.
 func (b builder) path(n *node, keyed bool) string {
 	s := b.text(n)
 	if s == "" {
@@ -149,7 +149,7 @@ func (b builder) path(n *node, keyed bool) string {
 	}
 	parts := strings.Split(s, "{key}")
 	for i, part := range parts {
-		// The check on the first part makes sure that the path cannot name another host.
+		// The path cannot name another host: its first part was checked.
 		u, err := url.Parse("http://h" + part)
 		if i > 0 {
 			u, err = url.Parse("http://h/" + part)
@@ -209,9 +209,8 @@ func (b builder) rule(n *node) ErrorRule {
 	return r
 }
 
-// shape is a digest of each part of the stream. Values count as they were
-// written in the file, so that no secret is a part of it and a renewed one
-// changes nothing.
+// shape returns a digest of each part of the stream. It uses values as written in the file,
+// so it contains no secret, and a renewed secret does not change it.
 func (s *Stream) shape(p Provider) connector.Shape {
 	sizeless := s.Paginate.Kind != SinglePage && s.Paginate.Kind != NumberPaging
 	list := append([]string{s.List.Path}, s.List.parts(sizeless)...)
@@ -234,8 +233,8 @@ func (s *Stream) shape(p Provider) connector.Shape {
 	return shape
 }
 
-// parts are what a request asks for beside its path. The size of pages, which
-// changes how a list is cut and not what is on it, can be left out.
+// parts returns what a request asks for beside its path. With sizeless, it leaves out the
+// page size, which divides a list differently but does not change its records.
 func (r Request) parts(sizeless bool) (parts []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Query)) {
 		if !sizeless || sizeNameOf(name) != sizeName {
@@ -254,8 +253,8 @@ func headerParts(headers map[string]Value) (parts []string) {
 	return parts
 }
 
-// parts are how the pages of a list are found, and so how much of it is.
-// Positions counted in pages are worth nothing with pages of another size.
+// parts returns what determines how the pages of a list are found. The page size is
+// included only if positions are counted in pages.
 func (p Paginate) parts() []string {
 	if p.Kind == SinglePage {
 		return nil
@@ -270,7 +269,8 @@ func (p Paginate) parts() []string {
 	return parts
 }
 
-// digest is short: it tells versions of one text apart and proves nothing.
+// digest returns a short hash, which distinguishes versions of a text. It is not
+// cryptographically strong.
 func digest(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {

@@ -7,7 +7,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Meaning is what an error rule makes of a response.
+// Meaning is the meaning that an error rule gives to a response.
 type Meaning string
 
 // The meanings.
@@ -34,19 +34,19 @@ var meanings = map[Meaning]struct {
 	Unauthorized: {reason.Rejected, reason.Unauthorized},
 }
 
-// ErrorRule says what a response means whose status alone does not.
+// ErrorRule gives a meaning to responses whose status is ambiguous.
 type ErrorRule struct {
-	// Status is the status that the rule is for.
+	// Status is the status that the rule applies to.
 	Status int
-	// Body must give anything but false and null on the body; nil matches any body.
+	// Body matches if it yields anything but false and null for the body; nil matches any
+	// body.
 	Body *Expr
 	As   Meaning
 }
 
-// Classify applies the error rules to a response, whatever its status: the
-// class and reason of the first rule that matches. ok is false when none does,
-// and the status speaks for itself. A body that is not JSON matches no rule with
-// an expression. It costs nothing where no rule is for the status.
+// Classify returns the class and reason of the first error rule that matches a response. ok
+// is false if none matches; then the status decides. A body that is not JSON matches no
+// rule with an expression. Classify is cheap if no rule is for the status.
 func (c *Config) Classify(status int, body []byte) (class reason.Class, why reason.Reason, ok bool) {
 	var in *datum
 	for _, rule := range c.Errors {
@@ -70,7 +70,7 @@ func (c *Config) Classify(status int, body []byte) (class reason.Class, why reas
 	return reason.Unknown, reason.None, false
 }
 
-// holds reports whether the expression gives anything but false and null.
+// holds reports whether the expression yields anything but false and null.
 func (e *Expr) holds(in *datum) bool {
 	out, err := e.all(context.Background(), in)
 	if err != nil || len(out) == 0 {

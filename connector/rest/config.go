@@ -10,103 +10,100 @@ import (
 	"github.com/headway-go/headway/retry"
 )
 
-// Names for what reads a connection file.
+// Names for types that read a connection file.
 type (
-	// Env looks up an environment variable; os.LookupEnv is one. A nil Env has
-	// no variables.
+	// Env looks up an environment variable, like os.LookupEnv. A nil Env has no variables.
 	Env = configfile.Env
-	// Value is a text of the file that may be or hold a secret. It prints, logs
-	// and marshals as it was written in the file ("${CHAT_TOKEN}"); only its Reveal gives
-	// what it stands for. The zero value is an absent text.
+	// Value is a text of the file that may be, or contain, a secret. It prints, logs and
+	// marshals as written in the file ("${CHAT_TOKEN}"); only Reveal returns the secret.
+	// The zero value is an absent text.
 	Value = configfile.Secret
-	// Profile is what a provider publishes of its limits. A [transport.Transport] takes it;
-	// package egress/provider finds it by its name.
+	// Profile has the limits that a provider publishes. A [transport.Transport] uses it;
+	// package egress/provider finds profiles by name.
 	//
-	// [transport.Transport]: https://pkg.go.dev/github.com/headway-go/headway/transport#Transport
+	// [transport.Transport]:
+	// https://pkg.go.dev/github.com/headway-go/headway/transport#Transport
 	Profile = profile.Profile
-	// Problem is one thing that is wrong with a connection file.
+	// Problem is one problem in a connection file.
 	Problem = configfile.Problem
-	// ConfigError is everything that is wrong with a connection file, in the order
-	// of the file.
+	// ConfigError lists all problems in a connection file, in the order of the file.
 	ConfigError = configfile.Error
 
 	node = configfile.Node
 )
 
-// Config is a connection as its file describes it: complete and checked. It
-// comes from [Load] or [Parse] and is not changed afterwards, but for the
-// numbers in Provider that an owner may override (flag, environment) before a
-// run. Its secrets print as references.
+// Config is a complete, checked connection. It comes from [Load] or [Parse] and must not be
+// changed, except by [Config.Override] before a run. Its secrets print as references.
 type Config struct {
 	// Name is the connection's name.
 	Name     string
 	Provider Provider
-	// Streams are in the order in which they are collected; at least one.
+	// Streams has at least one stream, in the order of collection.
 	Streams []Stream
-	// Errors are the rules that [Config.Classify] applies, the first match first.
+	// Errors are the rules of [Config.Classify]. The first match counts.
 	Errors []ErrorRule
 	Run    Run
 	Sink   Sink
 
-	// file and names say where each stream is named.
+	// file and names record where the file names each stream.
 	file  string
 	names []naming
-	// warnings are what is not an error, one line each.
+	// warnings are findings that are not errors, one line each.
 	warnings []string
 }
 
-// Provider is the API, the credential and how fast it may be called.
+// Provider describes the API, its credential and how fast it may be called.
 type Provider struct {
-	// BaseURL is where every request goes, without query, fragment and login.
+	// BaseURL is the base of all requests. It has no query, fragment or login.
 	BaseURL *url.URL
 	Auth    Auth
-	// Keys are several credentials, instead of Auth; nil for one.
+	// Keys are several credentials, used instead of Auth; nil if there is only one.
 	Keys []Key
-	// Sticky has all pages of a list asked for by one of Keys.
+	// Sticky means that all pages of a list are requested with the same key.
 	Sticky bool
-	// Ceiling is the shortest time between two requests. 0: not set, so that
-	// control.DefaultCeiling holds.
+	// Ceiling is the shortest time between two requests. 0 means control.DefaultCeiling.
 	Ceiling time.Duration
-	// Fleet is the address of the server of a fleet that shares the pace, or "none"; the
-	// zero value leaves that to who runs the connection.
+	// Fleet is the address of the fleet server through which processes share the pace, or
+	// "none". The zero value leaves the choice to the process that runs the connection.
 	Fleet configfile.Secret
 	// Timeout bounds one attempt. Default 30 s.
 	Timeout time.Duration
 	// MaxBody is the largest response in bytes. Default 64 MiB.
 	MaxBody int64
-	// Headers go with every request; canonical names.
+	// Headers are sent with every request, by canonical name.
 	Headers map[string]Value
 	Pacing  Pacing
 	Retry   Retry
 	Circuit Circuit
-	// Pools are requests that share limits at the provider apart from the others, the
-	// first that fits a request.
+	// Pools are sets of requests that have limits of their own at the provider. A request
+	// belongs to the first that matches.
 	Pools []Pool
-	// PoolBy is what the pool of a request is where none of Pools fits.
+	// PoolBy chooses the pool of requests that match none of Pools.
 	PoolBy PoolBy
-	// Profile is what the provider publishes of its limits; nil when none is named.
+	// Profile has the provider's published limits; nil if none is named.
 	Profile *Profile
 }
 
-// Pool is a set of requests. One belongs to it when all that is not empty fits.
+// Pool is a set of requests. A request belongs to it if it matches all fields that are not
+// empty.
 type Pool struct {
 	Name string
-	// Path is a pattern of what the file has as the request's path: * is any text without
-	// a slash, ** any number of parts.
+	// Path is a pattern for the request's path as written in the file: * matches any text
+	// without a slash, ** any number of path segments.
 	Path string
-	// Query and Headers are patterns of parameters and headers as the file has them; * is
-	// any text.
+	// Query and Headers are patterns for parameters and headers as written in the file; *
+	// matches any text.
 	Query, Headers map[string]string
 }
 
-// PoolBy is how requests that no pool names find theirs.
+// PoolBy chooses the pool of requests that match no [Pool].
 type PoolBy string
 
-// How pools are found.
+// Values of [PoolBy].
 const (
-	// OnePool has all of them share the account's limits.
+	// OnePool: they share the account's limits.
 	OnePool PoolBy = ""
-	// PoolByStream has a pool for each stream, and for the details of one.
+	// PoolByStream: each stream has a pool, and its details have another.
 	PoolByStream PoolBy = "stream"
 )
 
@@ -117,10 +114,10 @@ const (
 	DefaultMaxRetryAfter = 5 * time.Minute
 )
 
-// AuthKind is how the credential is sent.
+// AuthKind is how a credential is sent.
 type AuthKind string
 
-// The kinds of credential.
+// The ways to send a credential.
 const (
 	NoAuth     AuthKind = "none"
 	BearerAuth AuthKind = "bearer"
@@ -129,25 +126,25 @@ const (
 	OAuth2Auth AuthKind = "oauth2"
 )
 
-// Auth is the credential.
+// Auth is a credential.
 type Auth struct {
 	Kind AuthKind
 	// Name is the header's or query parameter's name.
 	Name string
 	// Secret is the token or key for bearer, header and query.
 	Secret Value
-	// OAuth2 is set for that kind only.
+	// OAuth2 is set only for the kind OAuth2.
 	OAuth2 *OAuth2
 }
 
 // Key is one of several credentials.
 type Key struct {
-	// Name is what the owner calls it; by default its position, from 1.
+	// Name is the owner's name for it; the default is its position, from 1.
 	Name string
 	Auth Auth
 }
 
-// OAuth2 says how an access token is got and renewed.
+// OAuth2 describes how an access token is requested and renewed.
 type OAuth2 struct {
 	TokenURL *url.URL
 	// Grant is client_credentials or refresh_token.
@@ -155,38 +152,37 @@ type OAuth2 struct {
 	ClientID     Value
 	ClientSecret Value
 	RefreshToken Value
-	// TokenFile keeps the refresh token that the provider rotates. See [KeepTokens].
+	// TokenFile stores the refresh token if the provider rotates it. See [KeepTokens].
 	TokenFile string
 	Scopes    []string
 }
 
-// Pacing is how the rate follows the provider. Zero fields take the defaults
-// of package control.
+// Pacing configures the control law. Zero fields mean the defaults of package control.
 type Pacing struct {
-	// Initial is the interval before anything is known, at least the ceiling.
+	// Initial is the interval before a rate is learned. It is at least the ceiling.
 	Initial time.Duration
-	// Law is the control law by name; empty is control.DefaultLaw.
+	// Law is the name of the control law; "" means control.DefaultLaw.
 	Law string
-	// Step is what a success takes off the interval.
+	// Step is subtracted from the interval after each success.
 	Step time.Duration
-	// Factor is what a throttle multiplies the rate by, between 0 and 1.
+	// Factor multiplies the rate after a throttle. It is between 0 and 1.
 	Factor float64
-	// Tolerance is the burst tolerance: how much idle time is credited. 0 is the
-	// default, twice the initial interval; negative means none.
+	// Tolerance is the burst tolerance: how much idle time is credited. 0 means the
+	// default, twice the initial interval; a negative value means none.
 	Tolerance time.Duration
-	// JitterMin and JitterMax bound the noise under each wait. JitterMax 0 is the
-	// default, the shorter of 150 ms and the ceiling; negative means none.
+	// JitterMin and JitterMax bound the random time added to each wait. 0 as JitterMax
+	// means the default, the shorter of 150 ms and the ceiling; a negative value means
+	// none.
 	JitterMin, JitterMax time.Duration
-	// MaxRetryAfter is the longest Retry-After that is waited for in place.
-	// Default 5 min.
+	// MaxRetryAfter is the longest Retry-After for which a run waits. Default 5 min.
 	MaxRetryAfter time.Duration
 }
 
-// Retry is how one request is tried again. Zero fields take the defaults of
-// package retry.
+// Retry configures how one request is retried. Zero fields mean the defaults of package
+// retry.
 type Retry struct {
 	Base, Cap time.Duration
-	// Attempts counts the first one too.
+	// Attempts includes the first attempt.
 	Attempts int
 	// Budget bounds the retries of a whole run.
 	Budget retry.Limits
@@ -196,44 +192,44 @@ type Retry struct {
 type Stream struct {
 	Name string
 	List Request
-	// Records gives a page's records, Key what identifies one.
+	// Records yields a page's records, and Key the key of a record.
 	Records, Key *Expr
-	// Fingerprint gives what changes when a record does; nil is the whole record.
+	// Fingerprint yields a value that changes with the record; nil means the whole record.
 	Fingerprint *Expr
 	Paginate    Paginate
-	// BadRecords is what becomes of a record that the expressions do not fit.
+	// BadRecords says what happens to records for which the expressions fail.
 	BadRecords BadRecords
-	// Incremental is nil when only the whole list can be asked for.
+	// Incremental is nil if only the whole list can be requested.
 	Incremental *Incremental
-	// Detail is nil when the list has all there is.
+	// Detail is nil if records have no details.
 	Detail *Detail
 }
 
-// BadRecords is what becomes of a record without a usable key, with the key of
-// another record of its page, or whose other expressions fail.
+// BadRecords says what happens to a bad record: one without a usable key, with the key of
+// another record of its page, or for which another expression fails.
 type BadRecords string
 
-// What becomes of bad records. A first page on which there are no others is
-// always an error: then the expression is wrong, and not the records.
+// Values of [BadRecords]. A first page that has only bad records is always an error, since
+// then the expression is wrong.
 const (
-	// QuarantineBadRecords makes a quarantined gap of each, and the rest goes on.
+	// QuarantineBadRecords opens a quarantined gap for each, and the run continues.
 	QuarantineBadRecords BadRecords = "quarantine"
 	// FailBadRecords ends the run.
 	FailBadRecords BadRecords = "fail"
 )
 
-// Request is the shape of a GET request.
+// Request describes a GET request.
 type Request struct {
-	// Path is below the base URL, escaped.
+	// Path is appended to the base URL. It is escaped.
 	Path    string
 	Query   map[string]Value
 	Headers map[string]Value
-	// Pool is what the request shares limits with; empty is the account. It follows
+	// Pool is the pool whose limits the request shares; "" means the account. It follows
 	// from [Provider].Pools and PoolBy.
 	Pool string
 }
 
-// PageKind is how a list goes on after a page.
+// PageKind is a kind of paging.
 type PageKind string
 
 // The kinds of paging.
@@ -246,64 +242,67 @@ const (
 	OffsetPaging  PageKind = "offset"
 )
 
-// Paginate is how to get to the next page.
+// Paginate describes how the next page is found.
 type Paginate struct {
 	Kind PageKind
-	// Next gives the next cursor or URL of a body (cursor, next_url).
+	// Next yields the next cursor or URL from a body (cursor, next_url).
 	Next *Expr
 	// Param is the query parameter of the cursor, page number or offset.
 	Param string
-	// Start is the first page's number.
+	// Start is the number of the first page.
 	Start int64
-	// SizeParam and Size ask for pages of a size (page, offset); empty and 0 is
-	// the provider's own.
+	// SizeParam and Size request pages of a size (page, offset); "" and 0 mean the
+	// provider's default.
 	SizeParam string
 	Size      int64
 }
 
-// Incremental is how to ask for what changed.
+// Incremental describes how changes are requested.
 type Incremental struct {
-	// Cursor gives a record's watermark.
+	// Cursor yields a record's watermark.
 	Cursor *Expr
-	// Param carries the last walk's watermark; the first walk does without.
+	// Param is the query parameter for the last walk's watermark. The first walk does not
+	// send it.
 	Param string
-	// Ascending and Inclusive are what is known of the list. See [connector.Stream].
+	// Ascending and Inclusive describe the list. See [connector.Stream].
 	Ascending, Inclusive bool
-	// Lookback is how late records may come. See [connector.Stream].
+	// Lookback is how much later than its watermark a record may appear. See
+	// [connector.Stream].
 	Lookback time.Duration
 }
 
-// Detail is a request for each record that is new or changed.
+// Detail describes a request for each new or changed record.
 type Detail struct {
-	// Stream is where its records go.
+	// Stream is the stream of its records.
 	Stream string
-	// Request holds {key} in its path or query.
+	// Request has {key} in its path or query.
 	Request      Request
 	Records, Key *Expr
-	// Paginate is how a detail of several pages goes on.
+	// Paginate is set if a detail may have several pages.
 	Paginate Paginate
 }
 
-// Run is the owner's bounds on one run.
+// Run has the owner's caps on one run.
 type Run struct {
-	// MaxRequests is the most attempts; 0 means no bound.
+	// MaxRequests is the maximum number of attempts; 0 means no bound.
 	MaxRequests int64
-	// MaxWallClock is the longest time; 0 means no bound.
+	// MaxWallClock is the maximum duration; 0 means no bound.
 	MaxWallClock time.Duration
-	// CatchupPages is the most pages of each stream's past in one run; 0 means no bound.
+	// CatchupPages is the maximum number of catch-up pages of each stream in one run; 0
+	// means no bound.
 	CatchupPages int64
-	// Concurrency is how many details are asked for at once, at most
-	// [MaxConcurrency]. Default 0: the collector finds it.
+	// Concurrency is the number of details that are fetched at once, at most
+	// [MaxConcurrency]. 0 means that the collector finds a good number.
 	Concurrency int
-	// Schedule is when a process that stays runs it, as a cron expression in
-	// local time; empty leaves that to the process.
+	// Schedule is a cron expression in local time for long-running processes; "" leaves the
+	// schedule to the process.
 	Schedule string
-	// CatchupSchedule is when such a process collects the past, apart from what
-	// changes; empty is with it.
+	// CatchupSchedule is when such a process runs the catch-up lane; "" means together with
+	// the steady lane.
 	CatchupSchedule string
 }
 
-// Sink is where records go: exactly one is set.
+// Sink is the destination of records. Exactly one field is set.
 type Sink struct {
 	JSONL    *JSONL
 	SQLite   *SQLite
@@ -313,43 +312,43 @@ type Sink struct {
 	Airbyte  *Airbyte
 }
 
-// JSONL is one file of JSON lines a stream.
+// JSONL writes one file of JSON lines for each stream.
 type JSONL struct {
 	// Dir is relative to the working directory. Default ./out.
 	Dir string
 }
 
-// SQLite is one table a stream.
+// SQLite writes one table for each stream.
 type SQLite struct {
-	// File is the database of records, relative to the working directory; the
-	// state stays where it is. Empty: the one that holds the state.
+	// File is the database of records, relative to the working directory; "" means the
+	// database that holds the state.
 	File string
 }
 
-// Parquet is a folder of Parquet files.
+// Parquet writes a folder of Parquet files.
 type Parquet struct {
 	// Dir is relative to the working directory. Default ./out.
 	Dir string
 }
 
-// Postgres is one table a stream in a PostgreSQL database.
+// Postgres writes one table for each stream, in a PostgreSQL database.
 type Postgres struct {
-	// URL is the database of records. Not given: the one that holds the state.
+	// URL is the database of records; if absent, the database that holds the state.
 	URL Value
-	// Schema is where the tables are. Empty: where the URL's search_path says.
+	// Schema is the schema of the tables; "" means the one in the URL's search_path.
 	Schema string
 }
 
-// Singer is standard output, as a Singer tap writes it.
+// Singer writes Singer messages to standard output, like a tap.
 type Singer struct{}
 
-// Airbyte is standard output, as an Airbyte source's read writes it.
+// Airbyte writes Airbyte messages to standard output, like the read command of a source.
 type Airbyte struct{}
 
-// DefaultDir is where records go when the file names no sink, or no folder.
+// DefaultDir is the folder of records if the file names no sink or no folder.
 const DefaultDir = "./out"
 
-// String says where records go: "jsonl in ./out".
+// String returns the destination for display: "jsonl in ./out".
 func (s Sink) String() string {
 	switch {
 	case s.JSONL != nil:
@@ -374,14 +373,14 @@ func (s Sink) String() string {
 	return ""
 }
 
-// options are how a connection file is read.
+// options configure how a connection file is read.
 var options = configfile.Options{
 	What: "connection", Want: "connection, provider and streams", MaxBytes: 128 << 10,
 	Fill: true, Secret: secretField, Private: private,
 }
 
-// Load reads a connection file. Its error is a [*ConfigError] with every
-// problem that the file has, or says why the file cannot be read.
+// Load reads a connection file. Its error is a [*ConfigError] with every problem of the
+// file, or says why the file cannot be read.
 func Load(path string, env Env) (*Config, error) {
 	src, err := configfile.Load(path, options)
 	if err != nil {
@@ -390,8 +389,8 @@ func Load(path string, env Env) (*Config, error) {
 	return Parse(path, src, env)
 }
 
-// Parse is [Load] for a file that was read already; name stands in errors. The
-// files that secrets are in are read all the same.
+// Parse is like [Load] for a file that was already read; name is used in errors. Files of
+// secrets are read from disk.
 func Parse(name string, src []byte, env Env) (*Config, error) {
 	o := options
 	o.Env = env

@@ -50,13 +50,12 @@ type Connector struct {
 
 var _ connector.Connector = (*Connector)(nil)
 
-// Option changes how a [Connector] is made.
+// Option configures a [Connector].
 type Option func(*Connector)
 
-// TokenClient sets the HTTP client that asks an OAuth2 token endpoint; it
-// should have a timeout. nil is the default, a client of its own that gives up
-// after the provider's timeout. Redirects
-// are never followed, since they would carry the client's secret elsewhere.
+// TokenClient sets the HTTP client for the OAuth2 token endpoint. It should have a timeout.
+// The default, nil, is a client with the provider's timeout. Redirects are never followed,
+// since they would send the client's secret to another server.
 func TokenClient(client *http.Client) Option {
 	return func(c *Connector) {
 		if c.tokens != nil && client != nil {
@@ -65,8 +64,7 @@ func TokenClient(client *http.Client) Option {
 	}
 }
 
-// New makes a connector of a config that came from [Load] or [Parse]; any
-// other is an error.
+// New returns a connector for a config from [Load] or [Parse]. Another config is an error.
 func New(cfg *Config, options ...Option) (*Connector, error) {
 	if cfg == nil || cfg.Provider.BaseURL == nil || len(cfg.Streams) == 0 {
 		return nil, errors.New("rest: the config has no base URL or no streams: make it with Load or Parse")
@@ -89,7 +87,7 @@ func New(cfg *Config, options ...Option) (*Connector, error) {
 	return c, nil
 }
 
-// Streams lists the streams in the file's order.
+// Streams returns the streams in the order of the file.
 func (c *Connector) Streams() []connector.Stream {
 	out := make([]connector.Stream, len(c.config.Streams))
 	for i, s := range c.config.Streams {
@@ -104,9 +102,9 @@ func (c *Connector) Streams() []connector.Stream {
 	return out
 }
 
-// List asks for one page. Its errors are those of call, and *connector.Failure
-// with reason invalid_response for a page that cannot be read, cursor_repeats
-// for a page number or offset that does not move the list.
+// List requests one page. It returns the errors of call, and a *connector.Failure with
+// reason invalid_response for a page that cannot be read, or cursor_repeats if a page
+// number or offset does not advance the list.
 func (c *Connector) List(ctx context.Context, call connector.Caller, ask connector.ListRequest) (connector.Page, error) {
 	if c.config.Provider.Sticky {
 		ctx = connector.WithAffinity(ctx, ask.Stream)
@@ -136,7 +134,7 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 	if page.Items, err = s.items(ctx, &found); err != nil {
 		return connector.Page{}, c.invalid(req, res, err)
 	}
-	// Not one record of the very first page: then it is the expression that is wrong.
+	// No record of the very first page is usable, so the expression is wrong.
 	if start := ask.Cursor == "" && ask.Since == ""; s.BadRecords == FailBadRecords || start && len(page.Items) == 0 {
 		if err := found.first(s.Name); err != nil {
 			return connector.Page{}, c.contradicted(req, res, err)
@@ -154,7 +152,7 @@ func (c *Connector) List(ctx context.Context, call connector.Caller, ask connect
 	return page, nil
 }
 
-// items makes list entries of records; those that cannot be any become bad ones.
+// items turns records into list entries. Records for which that fails become bad records.
 // The error is that of ctx.
 func (s *Stream) items(ctx context.Context, found *entries) ([]connector.Item, error) {
 	items := make([]connector.Item, 0, len(found.read))
@@ -197,7 +195,7 @@ func (s *Stream) item(ctx context.Context, e entry) (connector.Item, error) {
 	return item, nil
 }
 
-// unread is the bad records as the runtime takes them: what they hold stays here.
+// unread returns the bad records for the runtime, without their content.
 func (e *entries) unread() []connector.Unread {
 	var out []connector.Unread
 	for _, b := range e.bad {
@@ -209,8 +207,8 @@ func (e *entries) unread() []connector.Unread {
 	return out
 }
 
-// Detail asks for the detail of one item, page by page to the end. Its errors
-// are those of List; they name the route with {key} for the key.
+// Detail requests all pages of one item's detail. Its errors are those of List; in routes
+// they show {key} instead of the key.
 func (c *Connector) Detail(ctx context.Context, call connector.Caller, stream string, item connector.Item) ([]connector.Record, error) {
 	s, ok := c.streams[stream]
 	if !ok || s.Detail == nil {
@@ -257,7 +255,7 @@ type detailPage struct {
 	req     *http.Request
 	res     *connector.Response
 	records []connector.Record
-	count   int // of the page, those that repeat included
+	count   int // records of the page, including repeated ones
 	end     connector.End
 }
 
@@ -294,7 +292,7 @@ func (c *Connector) detailPage(ctx context.Context, call connector.Caller, d *De
 	return p, next, err
 }
 
-// next is the cursor of the page after the answer's.
+// next returns the cursor of the page after the answer's page.
 func (c *Connector) next(ctx context.Context, p Paginate, stream string, a answer, req *http.Request, res *connector.Response) (string, error) {
 	secret := ""
 	auth := c.config.Provider.Auth
@@ -326,7 +324,7 @@ func (c *Connector) next(ctx context.Context, p Paginate, stream string, a answe
 	return next, nil
 }
 
-// ask sends one request and reads its body as JSON; nil means no content.
+// ask sends one request and decodes its body as JSON; nil means no content.
 func (c *Connector) ask(ctx context.Context, call connector.Caller, u *url.URL, shape Request) (*http.Request, *connector.Response, *datum, error) {
 	req, res, err := c.send(ctx, call, u, shape)
 	if err != nil {
@@ -339,8 +337,8 @@ func (c *Connector) ask(ctx context.Context, call connector.Caller, u *url.URL, 
 	return req, res, body, nil
 }
 
-// send sends one request; a token that was refused is renewed once, and the
-// request sent again with the new one.
+// send sends one request. If a token is refused, it is renewed once and the request is sent
+// again.
 func (c *Connector) send(ctx context.Context, call connector.Caller, u *url.URL, shape Request) (*http.Request, *connector.Response, error) {
 	sent := 0
 	ctx = connector.WithPool(ctx, shape.Pool)
@@ -371,22 +369,22 @@ func (c *Connector) send(ctx context.Context, call connector.Caller, u *url.URL,
 	}
 }
 
-// invalid is the failure of a response; it shows the route, never the key.
+// invalid returns the failure of an invalid response. It shows the route and not the key.
 func (c *Connector) invalid(req *http.Request, res *connector.Response, err error) *connector.Failure {
 	f := connector.Invalid(req, res, err)
 	f.Path = req.Pattern
 	return f
 }
 
-// contradicted is the failure of a response that is whole and still not what the
-// connection's file says: asking again will not change that.
+// contradicted returns the failure of a complete response that contradicts the connection's
+// file. A retry would not help.
 func (c *Connector) contradicted(req *http.Request, res *connector.Response, err error) *connector.Failure {
 	f := c.invalid(req, res, err)
 	f.Class = reason.Rejected
 	return f
 }
 
-// unasked is the failure of a request that could not be made.
+// unasked returns the failure of a request that could not be created.
 func (c *Connector) unasked(shape Request, err error) *connector.Failure {
 	return &connector.Failure{
 		Reason: reason.InvalidResponse, Class: reason.Unknown,
@@ -394,7 +392,7 @@ func (c *Connector) unasked(shape Request, err error) *connector.Failure {
 	}
 }
 
-// serverTime is the provider's clock; zero when it tells none that can be read.
+// serverTime returns the time in the Date header; zero if it is absent or invalid.
 func serverTime(h http.Header) time.Time {
 	t, err := http.ParseTime(h.Get("Date"))
 	if err != nil {
@@ -403,11 +401,12 @@ func serverTime(h http.Header) time.Time {
 	return t
 }
 
-// maxFingerprint is how long a fingerprint may be before its digest takes its place.
+// maxFingerprint is the maximum length of a fingerprint. Longer ones are replaced by their
+// digest.
 const maxFingerprint = 128
 
-// fingerprint is the value's text or JSON; empty for null, which leaves it to
-// the whole record.
+// fingerprint returns the value's text or JSON; "" for null, so that the whole record is
+// used.
 func fingerprint(v *datum) string {
 	if v.kind() == kindNull {
 		return ""
@@ -423,8 +422,8 @@ func fingerprint(v *datum) string {
 	return s
 }
 
-// AskLimits asks the provider for its limits, by pool, where the profile says that this
-// costs nothing; nil where it does not. Its errors are those of List.
+// AskLimits requests the provider's limits, by pool, if the profile says that this costs
+// nothing; otherwise it returns nil. Its errors are those of List.
 func (c *Connector) AskLimits(ctx context.Context, call connector.Caller) (map[string][]control.Fact, error) {
 	p := c.config.Provider.Profile
 	if p == nil || p.Ask() == "" {
@@ -437,21 +436,21 @@ func (c *Connector) AskLimits(ctx context.Context, call connector.Caller) (map[s
 	return p.Asked(time.Now(), res.Body), nil
 }
 
-// Probed is what one request found out.
+// Probed is the result of [Connector.Probe].
 type Probed struct {
 	Stream string `json:"stream"`
-	// Records is how many the first page has.
+	// Records is the number of records on the first page.
 	Records int `json:"records"`
-	// More says that there is a page after it.
+	// More reports that there is another page.
 	More bool `json:"more"`
-	// ServerTime is the provider's clock; zero if the answer had no Date.
+	// ServerTime is the provider's time; zero if the response had no Date.
 	ServerTime time.Time `json:"server_time,omitzero"`
-	// Warnings are signs that the page is not read as the provider means it.
+	// Warnings are signs that the page is not read as the provider intends.
 	Warnings []connector.Warning `json:"warnings,omitempty"`
 }
 
-// Probe asks for the first page of the first stream: one request. Its errors
-// are those of [Connector.List].
+// Probe requests the first page of the first stream, in one request. Its errors are those
+// of [Connector.List].
 func (c *Connector) Probe(ctx context.Context, call connector.Caller) (Probed, error) {
 	s := &c.config.Streams[0]
 	page, err := c.List(ctx, call, connector.ListRequest{Stream: s.Name})
@@ -466,7 +465,7 @@ func (c *Connector) Probe(ctx context.Context, call connector.Caller) (Probed, e
 	}, nil
 }
 
-// String is one line for people.
+// String returns one line for display.
 func (p Probed) String() string {
 	more := "and no page after it"
 	if p.More {

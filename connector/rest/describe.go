@@ -17,56 +17,56 @@ import (
 	"github.com/headway-go/headway/retry"
 )
 
-// Plan is what a run of a connection would do, for people and programs. It
-// holds no secret.
+// Plan describes what a run of a connection would do, for people and programs. It contains
+// no secret.
 type Plan struct {
 	Connection string `json:"connection"`
 	BaseURL    string `json:"base_url"`
-	// Auth says where the credential comes from: "bearer from ${CHAT_TOKEN}".
+	// Auth is the source of the credential: "bearer from ${CHAT_TOKEN}".
 	Auth string `json:"auth"`
-	// CeilingMS is the shortest time between two requests, CeilingPerMin the same
-	// as a rate.
+	// CeilingMS is the shortest time between two requests, and CeilingPerMin is the same as
+	// a rate.
 	CeilingMS     float64 `json:"ceiling_ms"`
 	CeilingPerMin float64 `json:"ceiling_per_min"`
-	// InitialMS is the time between requests before anything is known.
+	// InitialMS is the time between requests before a rate is learned.
 	InitialMS float64 `json:"initial_ms"`
 	Law       string  `json:"law"`
-	// Retries says how often one request is sent and what all retries of a run
-	// may come to, Circuit when a provider that keeps failing is left alone.
+	// Retries describes the bounds on the retries of one request and of a run, and Circuit
+	// when requests to a failing provider stop.
 	Retries string       `json:"retries"`
 	Circuit string       `json:"circuit"`
 	Streams []StreamPlan `json:"streams"`
-	// Schedule and CatchupSchedule are when a process that stays runs it; empty
-	// for no times of its own.
+	// Schedule and CatchupSchedule are when a long-running process runs it; "" means that
+	// the file has no schedule.
 	Schedule        string `json:"schedule,omitempty"`
 	CatchupSchedule string `json:"catchup_schedule,omitempty"`
-	// Bounds are the caps of one run; empty for none.
+	// Bounds are the caps on one run; empty if there are none.
 	Bounds []string `json:"bounds,omitempty"`
 	Sink   string   `json:"sink"`
 	// Warnings are what the owner should know before a run.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// StreamPlan is one stream of a [Plan].
+// StreamPlan describes one stream of a [Plan].
 type StreamPlan struct {
 	Name string `json:"name"`
-	// Request is the first page's request: "GET /v1/items?limit=100".
+	// Request is the request for the first page: "GET /v1/items?limit=100".
 	Request string   `json:"request"`
 	Paging  PageKind `json:"paging"`
 	// Records and Key are the expressions.
 	Records string `json:"records"`
 	Key     string `json:"key"`
-	// Incremental says how changes are asked for; empty for not at all.
+	// Incremental describes how changes are requested; "" means not at all.
 	Incremental string `json:"incremental,omitempty"`
-	// DetailStream and Detail are where details go and how they are asked for.
+	// DetailStream is the stream of the details, and Detail the request for one.
 	DetailStream string `json:"detail_stream,omitempty"`
 	Detail       string `json:"detail,omitempty"`
-	// Pool and DetailPool are what requests share limits with; empty is the account.
+	// Pool and DetailPool are the pools whose limits requests share; "" means the account.
 	Pool       string `json:"pool,omitempty"`
 	DetailPool string `json:"detail_pool,omitempty"`
 }
 
-// Describe tells what a run would do.
+// Describe returns what a run would do.
 func Describe(cfg *Config) Plan {
 	pr := cfg.Provider
 	ceiling := cmp.Or(pr.Ceiling, control.DefaultCeiling)
@@ -102,7 +102,7 @@ func Describe(cfg *Config) Plan {
 	return p
 }
 
-// credentials says where all of them come from.
+// credentials describes the source of all credentials.
 func (p Provider) credentials() string {
 	if len(p.Keys) == 0 {
 		return p.Auth.String()
@@ -114,7 +114,7 @@ func (p Provider) credentials() string {
 	return strings.Join(all, "; ")
 }
 
-// String says what the credential is and where it comes from, never its value.
+// String describes the credential and its source, never its value.
 func (a Auth) String() string {
 	switch a.Kind {
 	case BearerAuth:
@@ -138,14 +138,14 @@ func (a Auth) String() string {
 	}
 }
 
-// describe says how one request is tried again, and what a run may come to.
+// describe describes the retries of one request, and their bound in a run.
 func (r Retry) describe(maxRequests int64) string {
 	limits := r.Budget
 	limits.MaxRequests = maxRequests
 	backoff, err := retry.Backoff{Base: r.Base, Cap: r.Cap, Attempts: r.Attempts}.Resolve()
 	budget, wrong := limits.Resolve()
 	if err != nil || wrong != nil {
-		return "" // what was built from a file has been checked
+		return "" // a config from a file has been checked
 	}
 	if backoff.Attempts == 1 {
 		return "none: each request is sent once"
@@ -154,7 +154,7 @@ func (r Retry) describe(maxRequests int64) string {
 		backoff.Attempts, figure.Count(int64(budget.Start)), strconv.FormatFloat(float64(budget.PerSuccess)/1000, 'f', -1, 64), figure.Count(int64(budget.Capacity)))
 }
 
-// String says when the circuit opens, and for how long.
+// String describes when the circuit opens, and for how long.
 func (c Circuit) String() string {
 	r, err := c.Resolve()
 	switch {
@@ -212,7 +212,7 @@ func (p Provider) warnings(ceiling time.Duration) []string {
 	return out
 }
 
-// unencrypted reports whether what is sent to u leaves this machine in the clear.
+// unencrypted reports whether requests to u leave this machine unencrypted.
 func unencrypted(u *url.URL) bool {
 	if u == nil || u.Scheme != "http" {
 		return false
@@ -245,7 +245,7 @@ func (s Stream) plan() StreamPlan {
 	return p
 }
 
-// first is what paging adds to the first page's query.
+// first returns the query parameters that paging adds for the first page.
 func (p Paginate) first() map[string]string {
 	out := map[string]string{}
 	if p.Kind == NumberPaging || p.Kind == OffsetPaging {
@@ -257,7 +257,7 @@ func (p Paginate) first() map[string]string {
 	return out
 }
 
-// shape is the request with values as they were written.
+// shape returns the request with values as written in the file.
 func (r Request) shape(more map[string]string) string {
 	for name, v := range r.Query {
 		if more == nil {
@@ -296,7 +296,7 @@ func (s Stream) warnings() []string {
 	return out
 }
 
-// Write renders the plan as text.
+// Write writes the plan as text.
 func (p Plan) Write(w io.Writer) error {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -346,5 +346,5 @@ func (p Plan) Write(w io.Writer) error {
 	return err
 }
 
-// round shows at most two decimals, and none that are zero.
+// round formats a number with at most two decimals.
 func round(v float64) string { return figure.Digits(math.Round(v*100)/100, 15) }

@@ -13,23 +13,23 @@ import (
 	"github.com/headway-go/headway/internal/rawjson"
 )
 
-// Expr is a compiled jq expression. It has no access to the environment,
-// files or input beyond the value it is given. Safe for concurrent use.
+// Expr is a compiled jq expression. It has access to its input only, not to the environment
+// or files. It is safe for concurrent use.
 type Expr struct {
 	source string
-	// fields is the path of a plain expression; code is nil then.
+	// fields is the path of a plain expression; then code is nil.
 	fields []string
 	code   *jq.Code
 }
 
-// String is the expression as written, with the environment in it.
+// String returns the expression as written, after variables were replaced.
 func (e *Expr) String() string { return e.source }
 
-// MarshalText gives the expression.
+// MarshalText returns the expression.
 func (e *Expr) MarshalText() ([]byte, error) { return []byte(e.source), nil }
 
-// field is the top-level field that the expression names; empty when it is
-// anything else.
+// field returns the top-level field that the expression names; "" for any other
+// expression.
 func (e *Expr) field() string {
 	if e.code != nil || len(e.fields) != 1 {
 		return ""
@@ -37,8 +37,8 @@ func (e *Expr) field() string {
 	return e.fields[0]
 }
 
-// missing reports whether the expression is the path of a field that in does not
-// have. Of any other expression nobody can say.
+// missing reports whether the expression is the path of a field that in does not have. It
+// is false for any other expression.
 func (e *Expr) missing(in *datum) bool {
 	if e == nil || in == nil || e.code != nil || len(e.fields) == 0 {
 		return false
@@ -59,7 +59,7 @@ func (e *Expr) missing(in *datum) bool {
 	return false
 }
 
-// compile parses an expression; the error names the position in it.
+// compile compiles an expression. The error has the position in it.
 func compile(source string) (*Expr, error) {
 	source = strings.TrimSpace(source)
 	if fields, ok := fieldPath(source); ok {
@@ -72,20 +72,20 @@ func compile(source string) (*Expr, error) {
 	return &Expr{source: source, code: code}, nil
 }
 
-// datum is one JSON value, held as bytes, decoded, or both.
+// datum is a JSON value, as bytes, decoded, or both.
 type datum struct {
 	raw  []byte
 	tree any
 	read bool // tree is set
-	// compacted says that raw has no white space between its tokens.
+	// compacted reports that raw has no white space between tokens.
 	compacted bool
-	// body says that several expressions look into it, so that its fields are kept
-	// in top.
+	// body reports that several expressions read the value, so its fields are cached in
+	// top.
 	body bool
 	top  []topField
 }
 
-// decoded is the value as an expression takes it, with numbers as their digits.
+// decoded returns the value as gojq expects it, with numbers as json.Number.
 func (d *datum) decoded() any {
 	if !d.read {
 		dec := json.NewDecoder(bytes.NewReader(d.raw))
@@ -98,10 +98,10 @@ func (d *datum) decoded() any {
 	return d.tree
 }
 
-// bytes is the value as JSON.
+// bytes returns the value as JSON.
 func (d *datum) bytes() []byte {
 	if d.raw == nil {
-		d.raw, _ = jq.Marshal(d.tree) // fails for no value that an expression gives
+		d.raw, _ = jq.Marshal(d.tree) // cannot fail for the result of an expression
 	}
 	return d.raw
 }
@@ -113,7 +113,7 @@ func (d *datum) kind() kind {
 	return kindOf(d.raw)
 }
 
-// compact is the value as one line of JSON.
+// compact returns the value as one line of JSON.
 func (d *datum) compact() json.RawMessage {
 	if d.compacted {
 		return slices.Clip(d.raw)
@@ -121,7 +121,7 @@ func (d *datum) compact() json.RawMessage {
 	return rawjson.Compact(d.bytes())
 }
 
-// text is a string, or a number's digits; ok is false for any other type.
+// text returns a string, or the digits of a number. ok is false for other types.
 func (d *datum) text() (s string, ok bool) {
 	switch d.kind() {
 	case kindText:
@@ -137,7 +137,7 @@ func (d *datum) text() (s string, ok bool) {
 	}
 }
 
-// all evaluates the expression. Errors hold no part of the value.
+// all evaluates the expression. Errors contain no part of the value.
 func (e *Expr) all(ctx context.Context, in *datum) ([]datum, error) {
 	if e.code == nil {
 		raw, err := walk(in, e.fields)
@@ -156,7 +156,7 @@ func (e *Expr) all(ctx context.Context, in *datum) ([]datum, error) {
 	return out, nil
 }
 
-// one evaluates an expression that gives one value, null if it gives nothing.
+// one evaluates an expression that yields one value, or null if it yields none.
 func (e *Expr) one(ctx context.Context, in *datum) (*datum, error) {
 	out, err := e.all(ctx, in)
 	switch {

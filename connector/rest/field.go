@@ -11,10 +11,9 @@ import (
 	"github.com/headway-go/headway/internal/rawjson"
 )
 
-// Plain field paths (".", ".items", ".data.items") are walked over the
-// provider's own bytes: numbers keep their digits, objects their order, and a
-// page is not decoded to find its records. The results are those of jq; the
-// bytes must be valid JSON.
+// Plain field paths (".", ".items", ".data.items") are evaluated on the provider's bytes:
+// numbers keep their digits and objects their order, and a page is not decoded to find its
+// records. The results are those of jq. The bytes must be valid JSON.
 
 var plainPath = regexp.MustCompile(`^(\.|(\.[A-Za-z_][A-Za-z0-9_]*)+)$`)
 
@@ -29,7 +28,7 @@ func fieldPath(expr string) (names []string, ok bool) {
 	return strings.Split(expr[1:], "."), true
 }
 
-// kind is the type of a value in JSON.
+// kind is a JSON type.
 type kind string
 
 const (
@@ -44,8 +43,8 @@ const (
 
 var jsonNull = []byte("null")
 
-// walk follows names into a value. A missing field and a field of null are null,
-// as in jq; a field of anything else is an error.
+// walk follows names into a value. A missing field, and a field of null, is null, as in jq;
+// a field of anything else is an error.
 func walk(in *datum, names []string) ([]byte, error) {
 	raw := bytes.TrimSpace(in.bytes())
 	for i, name := range names {
@@ -67,7 +66,7 @@ func walk(in *datum, names []string) ([]byte, error) {
 	return raw, nil
 }
 
-// kindOf tells a value's type by its first byte. All numbers are one type.
+// kindOf returns a value's type from its first byte.
 func kindOf(raw []byte) kind {
 	switch raw[0] {
 	case '{':
@@ -85,8 +84,8 @@ func kindOf(raw []byte) kind {
 	}
 }
 
-// member is the value of an object's field, the last one when a field comes
-// twice (as decoders have it), nil when there is none.
+// member returns the value of an object's field, nil if it is absent. If a field is
+// repeated, the last one counts, as in encoding/json.
 func member(object []byte, name string) (found []byte) {
 	members(object, func(key, value []byte) {
 		if keyIs(key, name) {
@@ -96,14 +95,14 @@ func member(object []byte, name string) (found []byte) {
 	return found
 }
 
-// topField is a field of a response's body: its key, quoted, and its value.
+// topField is a top-level field of a body: its quoted key and its value.
 type topField struct{ key, value []byte }
 
-// maxTop is how many fields of a body are kept at most.
+// maxTop is the maximum number of cached fields.
 const maxTop = 64
 
-// member is that of the datum itself, whose bytes object is. To find a field all
-// are read: a body keeps them, so that this is done once.
+// member is like the function member for the datum's bytes. A body caches its fields, so
+// that they are read once.
 func (d *datum) member(object []byte, name string) []byte {
 	if d.body && d.top == nil {
 		d.top = []topField{}
@@ -125,13 +124,13 @@ func (d *datum) member(object []byte, name string) []byte {
 	return nil
 }
 
-// members calls f with each key, quoted, and value.
+// members calls f for each field with its quoted key and value.
 func members(object []byte, f func(key, value []byte)) {
 	i := space(object, 1)
 	for object[i] != '}' {
 		end := value(object, i)
 		key := object[i:end]
-		i = space(object, space(object, end)+1) // over the colon
+		i = space(object, space(object, end)+1) // after the colon
 		end = value(object, i)
 		f(key, object[i:end])
 		i = space(object, end)
@@ -141,8 +140,8 @@ func members(object []byte, f func(key, value []byte)) {
 	}
 }
 
-// elements calls f with each element of an array, and with whether it has no white
-// space between its tokens.
+// elements calls f for each element of an array. compact reports that the element has no
+// white space between its tokens.
 func elements(array []byte, f func(element []byte, compact bool)) {
 	i := space(array, 1)
 	for array[i] != ']' {
@@ -155,7 +154,7 @@ func elements(array []byte, f func(element []byte, compact bool)) {
 	}
 }
 
-// keyIs compares a quoted key with a name.
+// keyIs reports whether a quoted key equals a name.
 func keyIs(quoted []byte, name string) bool {
 	inner := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inner, '\\') < 0 {
@@ -165,7 +164,7 @@ func keyIs(quoted []byte, name string) bool {
 	return json.Unmarshal(quoted, &s) == nil && s == name
 }
 
-// space is the first index from i on that is not white space.
+// space returns the first index from i on that is not white space.
 func space(raw []byte, i int) int {
 	for raw[i] == ' ' || raw[i] == '\t' || raw[i] == '\n' || raw[i] == '\r' {
 		i++
@@ -173,7 +172,7 @@ func space(raw []byte, i int) int {
 	return i
 }
 
-// value is the index after the value that starts at i.
+// value returns the index after the value that starts at i.
 func value(raw []byte, i int) int {
 	end, _ := rawjson.Extent(raw, i)
 	return end

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// nextLink is the target of the first rel="next" of the Link headers (RFC 8288), empty
-// when there is none. A header that cannot be read is an error: if it counted as absent,
-// the walk would end early.
+// nextLink returns the target of the first rel="next" in the Link headers (RFC 8288), "" if
+// there is none. An unreadable header is an error, because ignoring it would end the walk
+// early.
 func nextLink(h http.Header) (string, error) {
 	for _, line := range h.Values("Link") {
 		target, err := nextIn(line)
@@ -55,7 +55,7 @@ func nextIn(s string) (string, error) {
 	}
 }
 
-// linkParam reads name, name=token or name="quoted" at the start of s.
+// linkParam parses name, name=token or name="quoted" at the start of s.
 func linkParam(s string) (name, value, rest string, ok bool) {
 	s = strings.TrimLeft(s, " \t")
 	end := strings.IndexAny(s, "=;, \t")
@@ -91,7 +91,7 @@ func linkParam(s string) (name, value, rest string, ok bool) {
 	return "", "", "", false
 }
 
-// origin is a host that may get the connection's credential.
+// origin is a host that may receive the connection's credential.
 type origin struct{ base *url.URL }
 
 var (
@@ -99,10 +99,9 @@ var (
 	errNextURL   = errors.New("the next page's URL cannot be read")
 )
 
-// relative makes a next page's URL, absolute or relative to the request, into
-// the path and query that are stored as the cursor. Requests are always made to
-// base_url's own scheme, host and port, so a provider behind a proxy that
-// names http for https is followed all the same.
+// relative turns a next page's URL, absolute or relative to the request, into a path and
+// query, which are stored as the cursor. Requests always use the scheme, host and port of
+// base_url, so a provider behind a proxy that returns http URLs instead of https works too.
 func (o origin) relative(request *url.URL, next, secretParam string) (string, error) {
 	if len(next) > maxCursor {
 		return "", errNextURL
@@ -130,7 +129,7 @@ func (o origin) absolute(cursor string) (*url.URL, error) {
 	if !strings.HasPrefix(cursor, "/") {
 		return nil, errNextURL
 	}
-	// Scheme and host come from base_url alone, whatever the cursor holds.
+	// The scheme and host come only from base_url.
 	u, err := url.Parse(o.base.Scheme + "://" + o.base.Host + cursor)
 	if err != nil || u.Host != o.base.Host || u.User != nil || u.Fragment != "" {
 		return nil, errNextURL
@@ -138,7 +137,7 @@ func (o origin) absolute(cursor string) (*url.URL, error) {
 	return u, nil
 }
 
-// samePort compares ports; a scheme's default port equals no port.
+// samePort compares ports. A scheme's default port equals no port.
 func samePort(a, b *url.URL) bool {
 	own := func(u *url.URL) string {
 		if p := u.Port(); p != map[string]string{"http": "80", "https": "443"}[u.Scheme] {
@@ -149,7 +148,7 @@ func samePort(a, b *url.URL) bool {
 	return own(a) == own(b)
 }
 
-// dropParam takes a parameter out of a query and leaves the rest as it is.
+// dropParam removes a parameter from a query and keeps the rest unchanged.
 func dropParam(query, name string) string {
 	if name == "" || query == "" {
 		return query

@@ -16,23 +16,23 @@ import (
 	"github.com/headway-go/headway/connector"
 )
 
-// maxCursor bounds a cursor in bytes; no provider accepts longer URLs.
+// maxCursor bounds a cursor in bytes; providers do not accept longer URLs.
 const maxCursor = 16 << 10
 
 var errCursor = errors.New("the stored cursor is of another kind of paging than the connection's file: after such a change the stream has to start again")
 
-// errSamePage says that a page number or an offset did not move the list.
+// errSamePage reports that a page number or offset did not advance the list.
 var errSamePage = errors.New("the page has the same records as the page before: is the name of the paging parameter right?")
 
-// errEcho says that a cursor would put the credential into the state.
+// errEcho reports that a cursor would store the credential in the state.
 var errEcho = errors.New("the next page's cursor holds the credential, and cursors are stored: it is not followed; have the provider leave the credential out")
 
-// minSecret is how long a secret is at least for a cursor that holds it to be no
-// coincidence.
+// minSecret is the minimum length of a secret for which a cursor is searched. Shorter ones
+// could match by coincidence.
 const minSecret = 8
 
-// echoed reports whether a cursor holds the credential that req was sent with, or
-// a token that took the place of the connection's.
+// echoed reports whether a cursor contains the credential of req, or one of the renewed
+// tokens.
 func (a Auth) echoed(cursor string, req *http.Request, renewed []string) bool {
 	secrets := append([]string{a.Secret.Reveal()}, renewed...)
 	if o := a.OAuth2; o != nil {
@@ -52,7 +52,7 @@ func (a Auth) echoed(cursor string, req *http.Request, renewed []string) bool {
 	return false
 }
 
-// place puts the cursor into the first page's query.
+// place sets the cursor in the query of the first page.
 func (p Paginate) place(q url.Values, cursor string) error {
 	if p.SizeParam != "" && p.Size > 0 {
 		q.Set(p.SizeParam, strconv.FormatInt(p.Size, 10))
@@ -76,24 +76,23 @@ func (p Paginate) place(q url.Values, cursor string) error {
 	return nil
 }
 
-// promised reports whether a cursor comes from the page before, which thereby
-// says that there is another; numbers and offsets are counted on until a page is
-// empty.
+// promised reports whether the previous page supplied the cursor, and with it the promise
+// of another page. Page numbers and offsets are increased until a page is empty.
 func (p Paginate) promised() bool {
 	return p.Kind == CursorPaging || p.Kind == LinkPaging || p.Kind == NextURLPaging
 }
 
-// answer is a page as far as paging looks at it.
+// answer is the part of a page that paging uses.
 type answer struct {
 	request *url.URL
 	header  http.Header
-	body    *datum // nil when there was no content
-	cursor  string // that the page was asked for with
+	body    *datum // nil if there was no content
+	cursor  string // the cursor of the request
 	found   entries
 }
 
-// next is the cursor of the page after this one, empty at the end. What it
-// gives for URLs leads to o and is without the parameter secret.
+// next returns the cursor of the next page, "" at the end. A cursor made from a URL leads
+// to o and does not have the parameter secret.
 func (p Paginate) next(ctx context.Context, o origin, secret string, a answer) (string, error) {
 	next, err := "", error(nil)
 	switch p.Kind {
@@ -113,7 +112,7 @@ func (p Paginate) next(ctx context.Context, o origin, secret string, a answer) (
 	return o.relative(a.request, next, secret)
 }
 
-// end is what the last page's body says of the list's end.
+// end reports what the last page's body says about the end of the list.
 func (p Paginate) end(body *datum) connector.End {
 	switch p.Kind {
 	case CursorPaging, NextURLPaging:
@@ -122,14 +121,14 @@ func (p Paginate) end(body *datum) connector.End {
 		}
 		return connector.EndSaid
 	case NumberPaging, OffsetPaging:
-		return connector.EndSaid // by a page without records
+		return connector.EndSaid // a page without records
 	default:
 		return connector.EndSilent
 	}
 }
 
-// asked is how many records the page at u was asked to hold; 0 is unknown. Where
-// the file does not name the parameter it is one of the names that providers use.
+// asked returns the requested page size of u; 0 if it is unknown. If the file does not name
+// the parameter, common names are tried.
 func (p Paginate) asked(u *url.URL) int {
 	if p.Size > 0 {
 		return int(p.Size)
@@ -145,17 +144,16 @@ func (p Paginate) asked(u *url.URL) int {
 	return 0
 }
 
-// nameKind says whether a parameter's name is one for the size of a page.
+// nameKind says how likely a parameter is a page size.
 type nameKind int
 
 const (
 	notSize   nameKind = iota
-	maybeSize          // a filter may have this name too
+	maybeSize          // it may be a filter too
 	sizeName
 )
 
-// sizeNames are what providers call the size of a page, in lower case and without
-// what they put between the words.
+// sizeNames are common names for a page size, in lower case and without separators.
 var sizeNames = map[string]nameKind{
 	"limit": sizeName, "perpage": sizeName, "maxpage": sizeName, "pagesize": sizeName, "pagelimit": sizeName,
 	"maxresults": sizeName, "resultsperpage": sizeName,
@@ -168,7 +166,7 @@ func sizeNameOf(parameter string) nameKind {
 	return sizeNames[betweenWords.Replace(strings.ToLower(parameter))]
 }
 
-// fromBody evaluates the paging expression: null, false and "" are the end.
+// fromBody evaluates the paging expression. null, false and "" mean the end.
 func (p Paginate) fromBody(ctx context.Context, body *datum) (string, error) {
 	if body == nil {
 		return "", nil
@@ -189,7 +187,7 @@ func (p Paginate) fromBody(ctx context.Context, body *datum) (string, error) {
 	return s, nil
 }
 
-// position reads a page number or offset with the digest of the page before.
+// position parses a page number or offset, and the digest of the previous page.
 func (p Paginate) position(cursor string) (at int64, digest string, err error) {
 	if cursor == "" {
 		return p.Start, "", nil
@@ -201,9 +199,9 @@ func (p Paginate) position(cursor string) (at int64, digest string, err error) {
 	return at, digest, nil
 }
 
-// advance counts on. Only an empty page is the end: a short one may be one that
-// the provider filtered, or a smaller size than was asked for. The cursor holds
-// a digest of the page's keys, so that a list that does not move is seen.
+// advance returns the next page number or offset. Only an empty page is the end: a short
+// one may have been filtered by the provider, or the provider may use a smaller page size.
+// The cursor contains a digest of the page's keys, to detect a list that does not advance.
 func (p Paginate) advance(a answer) (string, error) {
 	if a.found.count == 0 {
 		return "", nil

@@ -24,12 +24,12 @@ import (
 
 const userAgent = "headway (+https://github.com/headway-go/headway)"
 
-// route is a request's path as it may be shown: with {key} for the key.
+// route returns a request's path for display, with {key} instead of the key.
 func (c *Connector) route(r Request) string {
 	return strings.TrimSuffix(c.config.Provider.BaseURL.Path, "/") + r.Path
 }
 
-// listURL is the URL of a page.
+// listURL returns the URL of a page.
 func (c *Connector) listURL(s *Stream, cursor, since string) (*url.URL, error) {
 	if k := s.Paginate.Kind; cursor != "" && (k == LinkPaging || k == NextURLPaging) {
 		return c.origin.absolute(cursor)
@@ -44,8 +44,8 @@ func (c *Connector) listURL(s *Stream, cursor, since string) (*url.URL, error) {
 	return c.url(s.List.Path, q)
 }
 
-// segment is a key as one segment of a path, or a part of one. Dots alone would
-// be a step up or none at all (RFC 3986, section 5.2.4), so they are escaped too.
+// segment escapes a key as a path segment. It also escapes dots alone, which would change
+// the path (RFC 3986, section 5.2.4).
 func segment(key string) string {
 	if strings.Trim(key, ".") == "" {
 		return strings.ReplaceAll(key, ".", "%2E")
@@ -53,7 +53,7 @@ func segment(key string) string {
 	return url.PathEscape(key)
 }
 
-// detailURL is the URL of a page of a record's detail.
+// detailURL returns the URL of a page of a record's detail.
 func (c *Connector) detailURL(d *Detail, key, cursor string) (*url.URL, error) {
 	if k := d.Paginate.Kind; cursor != "" && (k == LinkPaging || k == NextURLPaging) {
 		return c.origin.absolute(cursor)
@@ -77,7 +77,7 @@ func values(query map[string]Value, keys *strings.Replacer) url.Values {
 	return q
 }
 
-// url puts an escaped path below the base URL.
+// url appends an escaped path to the base URL.
 func (c *Connector) url(path string, q url.Values) (*url.URL, error) {
 	u := *c.config.Provider.BaseURL
 	escaped := strings.TrimSuffix(u.EscapedPath(), "/") + path
@@ -89,8 +89,8 @@ func (c *Connector) url(path string, q url.Values) (*url.URL, error) {
 	return &u, nil
 }
 
-// request makes a GET request with headers and credential. Its Pattern is the
-// route, which has no key in it: what errors may show.
+// request creates a GET request with headers and credential. Its Pattern is the route,
+// which has no key in it and may appear in errors.
 func (c *Connector) request(ctx context.Context, u *url.URL, shape Request) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
@@ -116,7 +116,7 @@ func (c *Connector) request(ctx context.Context, u *url.URL, shape Request) (*ht
 	return req, nil
 }
 
-// sign puts a credential that does not change on a request.
+// sign adds a static credential to a request.
 func (a Auth) sign(req *http.Request) {
 	switch a.Kind {
 	case BearerAuth:
@@ -124,7 +124,7 @@ func (a Auth) sign(req *http.Request) {
 	case HeaderAuth:
 		req.Header.Set(a.Name, a.Secret.Reveal())
 	case QueryAuth:
-		// Raw, so that a next page's query keeps its order.
+		// The raw query is kept, so that a next page's parameters keep their order.
 		query := dropParam(req.URL.RawQuery, a.Name)
 		if query != "" {
 			query += "&"
@@ -134,7 +134,7 @@ func (a Auth) sign(req *http.Request) {
 	}
 }
 
-// Keys are the connection's several credentials; none where it has one.
+// Keys returns the connection's credentials if it has several.
 func (c *Connector) Keys() []connector.Key {
 	var keys []connector.Key
 	for _, k := range c.config.Provider.Keys {
@@ -149,7 +149,7 @@ func (c *Connector) Keys() []connector.Key {
 // MaxConcurrency bounds run.concurrency.
 const MaxConcurrency = 1024
 
-// Fields that [Config.Override] sets.
+// Fields for [Config.Override].
 const (
 	FieldCeiling      = "provider.ceiling"
 	FieldMaxRequests  = "run.max_requests"
@@ -158,9 +158,9 @@ const (
 	FieldConcurrency  = "run.concurrency"
 )
 
-// Override sets one of the fields above for a run, from a flag or the
-// environment: text is written, and bounded, as in the file. An error says what is
-// wrong with it and what is allowed, and leaves the field as it is.
+// Override sets one of the fields above for a run, from a flag or the environment. text has
+// the syntax and bounds of the file. An error says what is wrong and what is allowed; then
+// the field is unchanged.
 func (c *Config) Override(field, text string) error {
 	f := configfile.NewFile("", configfile.Options{})
 	b := builder{File: f}
@@ -190,7 +190,7 @@ func (c *Config) Override(field, text string) error {
 	return nil
 }
 
-// The bounds of what may be set in the file or apart from it.
+// Bounds of values in the file and in overrides.
 
 func (b builder) ceiling(n *node) time.Duration {
 	return b.duration(n, 0, time.Millisecond, 24*time.Hour)
@@ -205,7 +205,7 @@ func (b builder) maxWallClock(n *node) time.Duration {
 
 func (b builder) concurrency(n *node) int { return int(b.positive(n, 0, MaxConcurrency)) }
 
-// positive is a count that is not 0, as the schema has it.
+// positive reads a count above 0.
 func (b builder) positive(n *node, unset, limit int64) int64 {
 	if v, err := strconv.ParseInt(b.text(n), 10, 64); err == nil && v < 1 {
 		n.Want("a whole number of at least 1")
@@ -214,7 +214,7 @@ func (b builder) positive(n *node, unset, limit int64) int64 {
 	return b.count(n, unset, limit)
 }
 
-// naming is where a file names a stream.
+// naming is the place where a file names a stream.
 type naming struct {
 	at      configfile.Place
 	path    string // of the field
@@ -222,9 +222,9 @@ type naming struct {
 	stream  string
 }
 
-// CheckNames reports each stream whose name wrong does not suit, where the file
-// names it; wrong says what is the matter, or gives the empty text. The error is a
-// [*ConfigError].
+// CheckNames calls wrong for the name of each stream. wrong returns why the name is not
+// allowed, or "". The error is a [*ConfigError] with a problem for each name that is not
+// allowed.
 func (c *Config) CheckNames(wrong func(stream string) string) error {
 	f := configfile.NewFile(c.file, configfile.Options{})
 	for _, n := range c.names {
@@ -235,10 +235,9 @@ func (c *Config) CheckNames(wrong func(stream string) string) error {
 	return f.Err()
 }
 
-// KeepTokens has the refresh token that a provider rotates kept in a file, so
-// that it outlives the process: oauth2.token_file, or else one beside the state
-// file that is given, with the connection's name. Its mode is 0600. Without this
-// option a rotated token lives in memory.
+// KeepTokens stores a rotated refresh token in a file with mode 0600, so that it outlives
+// the process: in oauth2.token_file, or in a file beside the state file, named after the
+// connection. Without this option a rotated token is kept in memory only.
 func KeepTokens(state string) Option {
 	return func(c *Connector) {
 		if c.tokens == nil || c.config.Provider.Auth.OAuth2.Grant != httpauth.RefreshToken {
@@ -249,7 +248,7 @@ func KeepTokens(state string) Option {
 	}
 }
 
-// A token URL with the scheme that its port does not speak.
+// Errors for a token URL whose scheme does not match its port.
 var (
 	errTokenTLS   = errors.New("the token endpoint speaks https here and not http: oauth2.token_url has the wrong scheme or port")
 	errTokenPlain = errors.New("the token endpoint speaks http here and not https: oauth2.token_url has the wrong scheme or port")
@@ -257,8 +256,8 @@ var (
 
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 
-// tokenFailure says why there is no token, without the endpoint's answer: that may
-// hold the credential.
+// tokenFailure returns why there is no token. It leaves out the endpoint's response, which
+// may contain the credential.
 func (o *OAuth2) tokenFailure(err error) error {
 	f := &connector.Failure{
 		Reason: reason.InvalidResponse, Class: reason.Failed, Method: http.MethodPost,

@@ -21,17 +21,17 @@ import (
 //go:embed schema.json
 var schemaSource []byte
 
-// Schema is the JSON Schema (draft 2020-12) of a connection file, for editors
-// and other checkers. The caller may change the copy.
+// Schema returns the JSON Schema (draft 2020-12) of a connection file, for editors and
+// other checkers. The caller may modify it.
 func Schema() []byte { return bytes.Clone(schemaSource) }
 
-// schema is the compiled schema with its source, for messages.
+// schema is the compiled schema and its source, which messages use.
 type schema struct {
 	compiled *jsonschema.Schema
 	source   map[string]any
 }
 
-// The schema ships in the binary: that it does not compile is a programmer's error.
+// The schema is embedded in the binary, so it always compiles.
 var loadSchema = sync.OnceValue(func() schema {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(schemaSource))
 	if err != nil {
@@ -44,7 +44,7 @@ var loadSchema = sync.OnceValue(func() schema {
 	return schema{compiled: c.MustCompile("schema.json"), source: doc.(map[string]any)}
 })
 
-// validate reports everything in which the file departs from the schema.
+// validate reports every violation of the schema.
 func (s schema) validate(root *node, r *configfile.File) {
 	err := s.compiled.Validate(root.JSON())
 	if e, ok := errors.AsType[*jsonschema.ValidationError](err); ok {
@@ -52,8 +52,8 @@ func (s schema) validate(root *node, r *configfile.File) {
 	}
 }
 
-// leaves reports the innermost errors, which are the ones that name a field. A
-// choice is reported as a whole: its branches would each say what to add.
+// leaves reports the innermost errors, which name a field. A choice is reported as a whole,
+// since the errors of its branches would contradict each other.
 func (s schema) leaves(e *jsonschema.ValidationError, root *node, r *configfile.File) {
 	_, choice := e.ErrorKind.(*kinds.OneOf)
 	if len(e.Causes) == 0 || choice {
@@ -65,7 +65,7 @@ func (s schema) leaves(e *jsonschema.ValidationError, root *node, r *configfile.
 	}
 }
 
-// explain turns one error into a problem in the words of the file.
+// explain turns a schema error into a problem of the file.
 func (s schema) explain(e *jsonschema.ValidationError, root *node, r *configfile.File) {
 	n := find(root, e.InstanceLocation)
 	def := s.at(e.SchemaURL)
@@ -82,7 +82,7 @@ func (s schema) explain(e *jsonschema.ValidationError, root *node, r *configfile
 	case *kinds.DependentRequired:
 		s.missing(n, def, k.Missing, "is missing beside "+k.Prop, r)
 	case *kinds.OneOf:
-		// An unknown field is a choice that was meant, and reported as such.
+		// An unknown field is reported by itself, not as a wrong choice.
 		if names, known := listed(n, table(def["properties"])); known {
 			n.Fail("has %s; want %s", names, def["errorMessage"])
 		}
@@ -98,8 +98,7 @@ func (s schema) missing(n *node, def map[string]any, names []string, what string
 	}
 }
 
-// at is the part of the schema that a location such as
-// schema.json#/$defs/stream stands for.
+// at returns the part of the schema at a location such as schema.json#/$defs/stream.
 func (s schema) at(location string) map[string]any {
 	_, pointer, _ := strings.Cut(location, "#")
 	var at any = s.source
@@ -136,8 +135,7 @@ func table(v any) map[string]any {
 	return m
 }
 
-// find is the node at a location of the schema's instance; the innermost one
-// that exists.
+// find returns the innermost existing node at a location of the file.
 func find(n *node, location []string) *node {
 	for _, part := range location {
 		next := n.Get(part)
@@ -152,8 +150,8 @@ func find(n *node, location []string) *node {
 	return n
 }
 
-// listed lists the table's fields; known is false when it has one that the
-// schema does not.
+// listed lists the names of the table's fields. known is false if the table has a field
+// that the schema does not have.
 func listed(n *node, properties map[string]any) (list string, known bool) {
 	names := make([]string, len(n.Fields))
 	for i, f := range n.Fields {
@@ -170,11 +168,10 @@ func listed(n *node, properties map[string]any) (list string, known bool) {
 
 var secretFields = regexp.MustCompile(`^provider\.(auth|keys\[\d+\])(\.bearer|\.header\.value|\.query\.value|\.oauth2\.client_secret|\.oauth2\.refresh_token)$`)
 
-// secretField reports whether the field takes nothing but a reference.
+// secretField reports whether a field accepts only a reference.
 func secretField(path string) bool { return secretFields.MatchString(path) }
 
 var privateFields = regexp.MustCompile(`^provider\.(auth(\.|$)|keys\[\d+\]\.(bearer|header|query)(\.|$))|^sink\.postgres\.url$|\.(headers|query)(\.|$)`)
 
-// private reports whether a field's value may be a secret that stands at the
-// wrong place, and is therefore never shown.
+// private reports whether a field's value may be a misplaced secret, which is never shown.
 func private(path string) bool { return privateFields.MatchString(path) }
