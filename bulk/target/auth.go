@@ -14,8 +14,8 @@ import (
 
 // Auth is a credential and how it is sent. The zero value sends none.
 type Auth struct {
-	// Header is the header's name; Value its value, or the password of Username
-	// (basic), or the token (bearer).
+	// Header is the header's name. Value is its value, the password of Username (basic), or
+	// the token (bearer).
 	Header   string
 	Scheme   string // "Bearer" or "Basic", or empty
 	Username string
@@ -31,8 +31,8 @@ type OAuth2 struct {
 	Scopes       []string
 }
 
-// Account is what tells an identity's credential from others at a host, for a fleet. The text
-// is a secret.
+// Account identifies the credential of an identity, for a fleet: by the host and a secret
+// text.
 func (c *Config) Account(identity string) (host, secret string) {
 	if c.HTTP != nil {
 		host = c.HTTP.URL.Host
@@ -96,7 +96,7 @@ func (s section) secret(key string) Secret {
 	return s.Secret(key)
 }
 
-// credential puts one identity's credential on requests.
+// credential adds one identity's credential to requests.
 type credential struct {
 	auth   Auth
 	tokens *httpauth.Tokens // nil without OAuth2
@@ -113,7 +113,7 @@ func newCredential(a Auth, client *http.Client) *credential {
 	return c
 }
 
-// set puts the credential on a request.
+// set adds the credential to a request.
 func (c *credential) set(req *http.Request) error {
 	switch {
 	case c.auth.Header == "":

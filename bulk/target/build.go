@@ -166,7 +166,7 @@ func (s section) dataverse() *Dataverse {
 // maxCount bounds numbers of rows, bytes and attempts.
 const maxCount = 1 << 30
 
-// load reads the numbers of the load.
+// load reads the parameters of the load.
 func (s section) load() (p dispatch.Params) {
 	if s.Section == nil {
 		return p
@@ -209,7 +209,7 @@ func (s section) load() (p dispatch.Params) {
 	return p
 }
 
-// match reads a text of a certain shape.
+// match reads a text that matches a pattern.
 func (s section) match(key string, into *string, shape *regexp.Regexp, bound string) {
 	if s.Text(key, into); *into != "" && !shape.MatchString(*into) {
 		s.Want(key, bound)
@@ -251,7 +251,7 @@ func (s section) url(key string) *url.URL {
 	return u
 }
 
-// own are headers that the owner cannot set.
+// own are headers that the owner must not set.
 var own = []string{"Host", "Content-Length", "Content-Type", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Accept-Encoding"}
 
 func (s section) headers() (h, written http.Header) {

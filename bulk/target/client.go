@@ -35,15 +35,15 @@ type Target struct {
 // api is the implementation for one kind of provider.
 type api interface {
 	traits() bulk.Traits
-	// request makes the request for a batch. A row that cannot be sent is refused
-	// with its problem; the request is nil if no row is left to send.
+	// request creates the request for a batch. It refuses a row that cannot be sent, with a
+	// problem; the request is nil if no row is left.
 	request(ctx context.Context, b bulk.Batch) (req *http.Request, refused map[int]bulk.Problem, err error)
 	// path names the request in errors.
 	path() string
-	// served reads a 2xx answer, refusal another one, about n rows.
+	// served reads a 2xx response for n rows, refusal another one.
 	served(ctx context.Context, a answer, n int) bulk.Outcome
 	refusal(ctx context.Context, a answer, n int, o *bulk.Outcome)
-	// allowance adds what is known of the server beyond what it says.
+	// allowance adds known limits of the server that it does not report.
 	allowance(o *bulk.Outcome)
 }
 
@@ -54,8 +54,8 @@ type answer struct {
 	body   []byte
 }
 
-// Target makes the target. If client is nil, the target has one of its own, with an idle
-// connection for each batch that may be under way. Redirects are never followed.
+// Target returns the target. If client is nil, it has a client of its own, with an idle
+// connection for each batch that may be in flight. Redirects are never followed.
 func (c *Config) Target(client *http.Client) *Target {
 	if client == nil {
 		client = &http.Client{Transport: &http.Transport{
@@ -78,7 +78,7 @@ func (c *Config) Target(client *http.Client) *Target {
 	return t
 }
 
-// Traits describe the target to a load.
+// Traits describes the target to a load.
 func (t *Target) Traits() bulk.Traits {
 	traits := t.api.traits()
 	for _, id := range t.config.Identities {
@@ -87,7 +87,7 @@ func (t *Target) Traits() bulk.Traits {
 	return traits
 }
 
-// Send sends one batch: one request.
+// Send sends one batch in one request.
 func (t *Target) Send(ctx context.Context, identity int, b bulk.Batch) bulk.Outcome {
 	ctx, cancel := context.WithTimeout(ctx, t.config.Timeout)
 	defer cancel()
@@ -309,13 +309,12 @@ type Preview struct {
 	Identity string `json:"identity"`
 	Method   string `json:"method"`
 	URL      string `json:"url"`
-	// Header has credentials, and the file's own headers, as the file has them:
-	// "Bearer ${CRM_TOKEN}".
+	// Header has credentials, and headers of the file, as written in the file: "Bearer
+	// ${CRM_TOKEN}".
 	Header http.Header `json:"header"`
 	// Body holds the rows.
 	Body string `json:"body"`
-	// Refused are the rows that would be rejected without being sent, by index in the
-	// batch.
+	// Refused are rows that would be rejected without being sent, by index in the batch.
 	Refused map[int]bulk.Problem `json:"refused,omitempty"`
 }
 

@@ -28,23 +28,24 @@ import (
 	"github.com/headway-go/headway/internal/jq"
 )
 
-// Config is a target as its file describes it: complete and checked.
+// Config is a complete, checked target.
 type Config struct {
-	// Name is what the owner calls it.
+	// Name is the owner's name for it.
 	Name string
-	// Params are the numbers of the load; what the file does not set has its
-	// default. The target's own bounds come with its traits.
+	// Params are the parameters of the load; zero fields mean the defaults. The target's
+	// own bounds are in its traits.
 	Params bulk.Params
-	// Identities write; at least one.
+	// Identities are the credentials to write with; at least one.
 	Identities []Identity
-	// Fleet is the address of the server of a fleet that shares the pace of each identity,
-	// or "none"; the zero value leaves that to who runs the load.
+	// Fleet is the address of the fleet server through which processes share the pace of
+	// each identity, or "none". The zero value leaves the choice to the process that runs
+	// the load.
 	Fleet configfile.Secret
 	// Timeout bounds one request. Default 2 min.
 	Timeout time.Duration
-	// Headers go with every request; canonical names.
+	// Headers are sent with every request, by canonical name.
 	Headers http.Header
-	// written are the same as the file has them, references unresolved.
+	// written are the same headers as written in the file, with unresolved references.
 	written http.Header
 	// Exactly one is set.
 	HTTP      *HTTP
@@ -54,8 +55,7 @@ type Config struct {
 // DefaultTimeout is the default of [Config].
 const DefaultTimeout = 2 * time.Minute
 
-// Identity is one credential: with it come a parallelism, a breaker and a gate
-// of its own.
+// Identity is one credential, with a parallelism law, a breaker and a gate of its own.
 type Identity struct {
 	Name string
 	Auth Auth
@@ -63,42 +63,43 @@ type Identity struct {
 
 // HTTP is a JSON API.
 type HTTP struct {
-	// URL is where requests go. In its path and query {field} stands for a field of
-	// the row, where a request carries one row.
+	// URL is the address of requests. If a request carries one row, {field} in the path or
+	// query stands for a field of the row.
 	URL *url.URL
-	// template is the URL as it was written, to be filled.
+	// template is the URL as written in the file.
 	template string
 	Method   string
-	// Single sends each row alone.
+	// Single means that each row is sent alone.
 	Single bool
-	// Body is a JSON template: the texts $rows, $row and $key stand for the rows,
+	// Body is a JSON template in which the texts $rows, $row and $key stand for the rows,
 	// the row and the idempotency key.
 	Body body
-	// Resend is what may be sent twice, KeyHeader the header of the idempotency key.
+	// Resend says what may be sent again, and KeyHeader is the header for the idempotency
+	// key.
 	Resend    bulk.Resend
 	KeyHeader string
-	// Answer says what a response tells of each row.
+	// Answer says how the result of each row is found in a response.
 	Answer Answer
 	// MaxRows and MaxBytes bound a batch; 0 means no bound.
 	MaxRows, MaxBytes int
 }
 
-// Answer is what a response tells of each row. Without Rows, the status tells of
-// all.
+// Answer says how the result of each row is found in a response. Without Rows, the status
+// applies to all rows.
 type Answer struct {
-	// Rows gives an array with a result for each row, in order.
+	// Rows yields an array with a result for each row, in order.
 	Rows *Expr
-	// Success gives a value other than false and null if the row of a result was written.
-	// nil means that every row with a result was.
+	// Success yields a value other than false and null if the row of a result was written.
+	// nil means that every row with a result was written.
 	Success *Expr
-	// Code and Message give a result's error.
+	// Code and Message yield a result's error.
 	Code, Message *Expr
-	// Divide are the statuses by which the server refuses a whole batch because of one
+	// Divide are the statuses with which the server refuses a whole batch because of one
 	// row. Such a batch is sent again in halves.
 	Divide []int
 }
 
-// Operation is what is done in Dataverse.
+// Operation is an operation of Dataverse.
 type Operation string
 
 // The operations.
@@ -110,40 +111,40 @@ const (
 
 // Dataverse is a table of an environment.
 type Dataverse struct {
-	// URL is the environment's, without a path.
+	// URL is the URL of the environment, without a path.
 	URL *url.URL
-	// Version is the Web API's. Default 9.2.
+	// Version is the version of the Web API. Default 9.2.
 	Version string
 	// Table is the entity set's name (contacts), Type the table's logical name
 	// (contact).
 	Table, Type string
 	Operation   Operation
-	// Key are the columns of an alternate key; empty where rows hold the primary key.
+	// Key are the columns of an alternate key; empty if rows have the primary key.
 	Key []string
 	// MaxRows bounds a batch. Default 1000.
 	MaxRows int
 }
 
-// Names for what a target file has, and for what is wrong with it.
+// Names for types that read a target file.
 type (
-	// Env looks up an environment variable; os.LookupEnv is one.
+	// Env looks up an environment variable, like os.LookupEnv.
 	Env = configfile.Env
-	// Secret is a text that may hold a credential. It prints as the file has it
+	// Secret is a text that may contain a credential. It prints as written in the file
 	// ("${CRM_TOKEN}"); its method Reveal returns the credential.
 	Secret = configfile.Secret
-	// Problem is one thing that is wrong with a target file.
+	// Problem is one problem in a target file.
 	Problem = configfile.Problem
-	// FileError is everything that is wrong with a target file, in its order.
+	// FileError lists all problems in a target file, in the order of the file.
 	FileError = configfile.Error
-	// Expr is a jq expression of the file.
+	// Expr is a jq expression in the file.
 	Expr = jq.Code
 )
 
-// options are how a target file is read.
+// options configure how a target file is read.
 var options = configfile.Options{What: "target", Want: "target, and http or dataverse"}
 
-// Load reads a target file. Its error is a [*FileError] with every problem that
-// the file has, or says why it cannot be read.
+// Load reads a target file. Its error is a [*FileError] with every problem of the file, or
+// says why the file cannot be read.
 func Load(path string, env Env) (*Config, error) {
 	src, err := configfile.Load(path, options)
 	if err != nil {

@@ -27,7 +27,7 @@ func (d *Dataverse) traits() bulk.Traits {
 	if len(d.Key) > 0 {
 		name += " by " + strings.Join(d.Key, ", ")
 	}
-	// Dataverse takes requests of up to 128 MB; fewer bytes fail later.
+	// Dataverse accepts requests of up to 128 MB, but smaller ones fail later.
 	return bulk.Traits{Name: name, MaxRows: d.MaxRows, MaxBytes: 16 << 20, Resend: resend, Hinted: true}
 }
 
@@ -64,11 +64,11 @@ func (d *Dataverse) request(ctx context.Context, b bulk.Batch) (*http.Request, m
 	if err != nil {
 		return nil, nil, errors.New("invalid URL")
 	}
-	req.GetBody = nil // or net/http sends it again by itself
+	req.GetBody = nil // else net/http sends it again by itself
 	for name, value := range map[string]string{
 		"Content-Type": "application/json; charset=utf-8", "Accept": "application/json",
 		"OData-Version": "4.0", "OData-MaxVersion": "4.0", "If-None-Match": "null",
-		// The outcome of each row of a table that takes batches in part.
+		// Tables that accept a part of a batch return the outcome of each row.
 		"Prefer": `odata.include-annotations="*"`,
 	} {
 		req.Header.Set(name, value)
@@ -76,7 +76,7 @@ func (d *Dataverse) request(ctx context.Context, b bulk.Batch) (*http.Request, m
 	return req, refused, nil
 }
 
-// entity is a row with the annotations that tell its type and record.
+// entity returns a row with the annotations for its type and record.
 func (d *Dataverse) entity(r bulk.Row) ([]byte, error) {
 	if bytes.Contains(r.Data, []byte(`"@odata.`)) {
 		if err := d.unannotated(r); err != nil {
@@ -103,8 +103,8 @@ func (d *Dataverse) entity(r bulk.Row) ([]byte, error) {
 	return append(out, fields...), nil
 }
 
-// unannotated refuses a row that says itself what the target says of it: of two
-// values under one name, the server takes the one that it likes.
+// unannotated refuses a row that sets a field that the target sets too: of two values with
+// one name, the server takes either.
 func (d *Dataverse) unannotated(r bulk.Row) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(r.Data, &fields); err != nil {
@@ -118,7 +118,7 @@ func (d *Dataverse) unannotated(r bulk.Row) error {
 	return nil
 }
 
-// record names the row's record by its alternate key.
+// record returns the row's record, by its alternate key.
 func (d *Dataverse) record(r bulk.Row) (string, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(r.Data, &fields); err != nil {
@@ -156,18 +156,18 @@ func (d *Dataverse) served(_ context.Context, a answer, n int) bulk.Outcome {
 	return ok
 }
 
-// Codes of errors that no batch escapes.
+// Codes of errors with which every batch fails.
 const (
-	codeNoResource  = "0x8006088a" // the table or the action is not there
+	codeNoResource  = "0x8006088a" // the table or the action does not exist
 	codeNoPrivilege = "0x80040220"
 )
 
-// fault is an error body. Its annotations have long names.
+// fault is the body of an error.
 type fault struct {
 	Error map[string]json.RawMessage `json:"error"`
 }
 
-// detail is what a table that takes batches in part says of one row.
+// detail is the result of one row, from a table that accepts a part of a batch.
 type detail struct {
 	RequestIndex *int
 	StatusCode   int
@@ -175,16 +175,16 @@ type detail struct {
 	Message      string
 }
 
-// The execution time that one web server gives a user in a window. Source:
-// Microsoft, "Service protection API limits".
+// The execution time that one web server allows a user in a window. Source: Microsoft,
+// "Service protection API limits".
 const (
 	serverBudget = 1200 * time.Second
 	budgetWindow = 300 * time.Second
 )
 
-// allowance takes the recommended parallelism for what it stands for: so many
-// batches, always at work. An environment of several web servers, each with a
-// budget of its own, recommends more than one server bears.
+// allowance treats the recommended parallelism as a number of batches that are always in
+// flight. An environment with several web servers, each with its own budget, recommends
+// more than one server bears.
 func (d *Dataverse) allowance(o *bulk.Outcome) {
 	if o.Parallelism <= 0 || o.Class.Throttle() && o.Budget == 0 {
 		return
@@ -207,7 +207,8 @@ func (d *Dataverse) refusal(_ context.Context, a answer, n int, o *bulk.Outcome)
 	for name, raw := range f.Error {
 		if strings.HasSuffix(name, ".BulkApiErrorDetails") {
 			if !d.details(raw, p, n, o) {
-				// Only tables that take batches in part have it: some rows may be there.
+				// Only tables that accept a part of a batch return it: some rows may have
+				// been written.
 				o.Class, o.Reason, o.Doubt = reason.Failed, reason.InvalidResponse, true
 				o.Err = errors.New("what became of each row cannot be read")
 			}
@@ -219,12 +220,12 @@ func (d *Dataverse) refusal(_ context.Context, a answer, n int, o *bulk.Outcome)
 		o.Err = fmt.Errorf("no batch can succeed with this answer (%s): correct the target", p.Code)
 		return
 	}
-	// A standard table takes all rows of a batch or none, and does not say which
-	// one is at fault.
+	// A standard table accepts all rows of a batch or none, and does not report which one
+	// is wrong.
 	o.Divisible = true
 }
 
-// details reads the rows' own outcomes; ok is false where they cannot be read.
+// details reads the outcomes of the rows; ok is false if they are unreadable.
 func (d *Dataverse) details(raw json.RawMessage, p bulk.Problem, n int, o *bulk.Outcome) (ok bool) {
 	var text string
 	var list []detail
@@ -253,7 +254,7 @@ func (d *Dataverse) details(raw json.RawMessage, p bulk.Problem, n int, o *bulk.
 			verdicts[i] = dispatch.Refused
 		}
 	}
-	// The batch as a whole was served; the rows have their own fates.
+	// The batch as a whole was processed; each row has its own outcome.
 	o.Class, o.Reason, o.Rows, o.Problems = reason.OK, reason.None, verdicts, problems
 	return true
 }

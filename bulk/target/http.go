@@ -19,8 +19,7 @@ func (h *HTTP) traits() bulk.Traits {
 	return bulk.Traits{Name: h.Method + " " + h.place(), MaxRows: h.MaxRows, MaxBytes: h.MaxBytes, Resend: h.Resend}
 }
 
-// place is the URL without its query, which is known by a hash: it may hold what
-// is nobody's business.
+// place returns the URL with a hash instead of its query, which may be confidential.
 func (h *HTTP) place() string {
 	place, query, ok := strings.Cut(h.template, "?")
 	if !ok {
@@ -56,7 +55,7 @@ func (h *HTTP) request(ctx context.Context, b bulk.Batch) (*http.Request, map[in
 		req.Header.Set(h.KeyHeader, b.Key)
 	}
 	if h.Resend == dispatch.ResendNothing {
-		req.GetBody = nil // or net/http sends it again by itself
+		req.GetBody = nil // else net/http sends it again by itself
 	}
 	return req, nil, nil
 }
@@ -90,7 +89,8 @@ func (h *HTTP) served(ctx context.Context, a answer, n int) bulk.Outcome {
 	return ok
 }
 
-// results says of each row, or of all by one, whether it was written.
+// results sets the outcome of each row from its result, or of all rows from a single
+// result.
 func (h *HTTP) results(ctx context.Context, status int, results []any, n int, o *bulk.Outcome) error {
 	o.Rows, o.Problems = make([]dispatch.Verdict, n), make([]bulk.Problem, n)
 	for i := range n {
@@ -128,7 +128,7 @@ func (h *HTTP) refusal(ctx context.Context, a answer, n int, o *bulk.Outcome) {
 	case slices.Contains(h.Answer.Divide, a.status):
 		o.Divisible = true
 	case h.Single && (a.status == http.StatusNotFound || a.status == http.StatusGone) && placeholder.MatchString(h.template):
-		// The row names something that is not there.
+		// The row refers to something that does not exist.
 	default:
 		o.Fatal = true
 		o.Err = errors.New("no batch can succeed with this answer: correct the target")

@@ -23,8 +23,8 @@ import (
 // placeholder is a field of the row in a URL.
 var placeholder = regexp.MustCompile(`\{([A-Za-z_][A-Za-z0-9_]*)\}`)
 
-// body is a JSON template in pieces: texts, and what stands between them. Rows
-// are put in byte by byte, so no number loses a digit.
+// body is a compiled JSON template: texts, and placeholders between them. Rows are copied
+// byte by byte, so that numbers keep all digits.
 type body []piece
 
 type piece struct {
@@ -43,7 +43,7 @@ const (
 
 var fills = map[string]fill{"$rows": allRows, "$row": oneRow, "$key": batchKey}
 
-// body compiles a template; without one it is the rows, or the row.
+// body compiles a template. The default is the rows, or the row.
 func (s section) body(single bool) body {
 	var raw any = "$rows"
 	if single {
@@ -129,7 +129,7 @@ func (b *builder) plain(v any) {
 	b.text = append(b.text, text...)
 }
 
-// render fills the template.
+// render fills in the template.
 func (b body) render(batch bulk.Batch) []byte {
 	size := 64
 	for _, r := range batch.Rows {
@@ -158,7 +158,7 @@ func (b body) render(batch bulk.Batch) []byte {
 	return out
 }
 
-// fillURL puts the row's fields into a URL.
+// fillURL fills the row's fields into a URL.
 func fillURL(template string, row bulk.Row) (string, error) {
 	if !placeholder.MatchString(template) {
 		return template, nil
@@ -179,7 +179,7 @@ func fillURL(template string, row bulk.Row) (string, error) {
 	return out, failed
 }
 
-// scalar is a text or a number as text.
+// scalar returns a text or a number as text.
 func scalar(raw json.RawMessage) (string, error) {
 	if len(raw) == 0 {
 		return "", errors.New("it is missing")
@@ -195,11 +195,10 @@ func scalar(raw json.RawMessage) (string, error) {
 	return "", errors.New("it is neither a text nor a number")
 }
 
-// maxExpr bounds how long an expression may work on one answer: one of the file
-// can run forever.
+// maxExpr bounds the evaluation of an expression, which may not terminate.
 const maxExpr = 10 * time.Second
 
-// expr reads a jq expression; nil where there is none.
+// expr reads a jq expression; nil if it is absent.
 func (s section) expr(key string) *jq.Code {
 	var source string
 	if s.Text(key, &source); source == "" {
@@ -212,7 +211,7 @@ func (s section) expr(key string) *jq.Code {
 	return code
 }
 
-// text is what an expression gives as a text; empty where it gives none.
+// text returns the result of an expression as text, "" if there is none.
 func text(ctx context.Context, code *jq.Code, in any) string {
 	if code == nil {
 		return ""
@@ -224,7 +223,7 @@ func text(ctx context.Context, code *jq.Code, in any) string {
 	return fmt.Sprint(v)
 }
 
-// decode reads JSON as an expression takes it.
+// decode decodes JSON as gojq expects it.
 func decode(b []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	if err := d.Decode(&v); err != nil {
@@ -236,15 +235,15 @@ func decode(b []byte) (v any, err error) {
 	return v, nil
 }
 
-// secrets are texts that a request carries and that nothing may keep.
+// secrets are texts of a request that must not be stored.
 type secrets [][]byte
 
-// minSecret is the length in bytes from which a text is taken out of answers:
-// a shorter one is in many a word.
+// minSecret is the minimum length in bytes of a text that is removed from responses.
+// Shorter ones occur in common words.
 const minSecret = 6
 
-// secrets are those of a request: the credential as it is sent, and whatever a
-// reference of the target file stands for.
+// secrets returns the secrets of a request: the credential as it is sent, and the values of
+// the target file's references.
 func (t *Target) secrets(identity int, req *http.Request) (s secrets) {
 	auth := t.config.Identities[identity].Auth
 	s.add(auth.Value.Reveal())
@@ -263,7 +262,7 @@ func (t *Target) secrets(identity int, req *http.Request) (s secrets) {
 	return s
 }
 
-// add adds a text, also as JSON has it.
+// add adds a text, also as encoded in JSON.
 func (s *secrets) add(text string) {
 	if len(text) < minSecret {
 		return
@@ -274,8 +273,8 @@ func (s *secrets) add(text string) {
 	}
 }
 
-// blank takes them out of an answer: some servers and proxies repeat a request's
-// headers in an error, and errors are kept in the reject file.
+// blank removes them from a response. Some servers and proxies repeat request headers in
+// errors, and errors are stored in the reject file.
 func (s secrets) blank(body []byte) []byte {
 	for _, text := range s {
 		if bytes.Contains(body, text) {

@@ -1,7 +1,7 @@
-// Package disk has the operations that change files, as an interface, so that a test can
-// observe them and simulate a power cut between two of them (package powercut). A package
-// whose files have to survive a power cut writes them through a [Disk]; programs use [OS].
-// It is as safe for concurrent use as the operating system's files are.
+// Package disk defines the operations that change files as an interface, so that a test can
+// observe them and simulate a power cut between two of them (package powercut). Packages
+// whose files must survive a power cut write them through a [Disk]; programs use [OS]. It
+// is as safe for concurrent use as the operating system's files.
 package disk
 
 import (
@@ -14,14 +14,14 @@ import (
 	"syscall"
 )
 
-// Disk is where files are changed. Paths and errors are those of package os.
+// Disk changes files. Paths and errors are those of package os.
 type Disk interface {
 	OpenFile(path string, flag int, perm fs.FileMode) (File, error)
 	Mkdir(path string, perm fs.FileMode) error
 	Rename(from, to string) error
 	Remove(path string) error
-	// SyncDir makes the names in a folder durable: after a file was made, renamed
-	// or removed, its content can be on disk and its name not.
+	// SyncDir makes the names in a folder durable. Syncing a file does not do so: after a
+	// file was created, renamed or removed, its name may be lost.
 	SyncDir(path string) error
 }
 
@@ -35,7 +35,7 @@ type File interface {
 	Name() string
 	Stat() (fs.FileInfo, error)
 	Truncate(size int64) error
-	// Sync makes the content durable, and not the name.
+	// Sync makes the content durable, but not the name.
 	Sync() error
 }
 
@@ -63,15 +63,15 @@ func (OS) Remove(path string) error { return os.Remove(path) }
 // SyncDir makes the names in a folder durable.
 func (OS) SyncDir(path string) error { return SyncDir(path) }
 
-// MkdirAll creates a folder and what is missing above it. The names are durable
-// when it returns, also those that a killed process had made before.
+// MkdirAll creates a folder and its missing parents, and makes their names durable,
+// including those that a killed process created before.
 func MkdirAll(d Disk, dir string, perm fs.FileMode) error {
 	parent := filepath.Dir(dir)
 	switch info, err := os.Stat(dir); {
 	case err == nil && !info.IsDir():
 		return errors.New("it is a file: name a folder")
 	case err == nil:
-		// A user that may not read the parent did not make this folder.
+		// A user who may not read the parent did not create this folder.
 		if err := d.SyncDir(parent); !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EINVAL) {
 			return err
 		}
@@ -89,7 +89,7 @@ func MkdirAll(d Disk, dir string, perm fs.FileMode) error {
 }
 
 // SyncDir makes the names in a folder durable. The error is the system's. On Windows it
-// does nothing: the file system journals names itself, and gives no way to wait for it.
+// does nothing: NTFS journals names itself and has no call to wait for that.
 func SyncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil

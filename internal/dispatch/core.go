@@ -1,11 +1,10 @@
-// Package dispatch decides what a bulk load does next: which rows go into a
-// batch, which identity sends it and when, and what becomes of each row once the
-// batch has come back.
+// Package dispatch decides what a bulk load does next: which rows form a batch, which
+// identity sends it and when, and what becomes of each row after the response.
 //
-// [Core] is a state machine that is stepped with instants. Rows are offered to
-// it, [Core.Next] says what to do now (send this batch, or wait, or done), and
-// [Core.Settle] takes the outcome of a batch and gives every row of it exactly
-// one [Fate]. A finished batch frees its place at once; there are no rounds.
+// [Core] is a state machine whose caller passes the time. [Core.Offer] adds rows,
+// [Core.Next] returns what to do now (send a batch, wait or finish), and [Core.Settle]
+// records the outcome of a batch and gives each of its rows exactly one [Fate]. A finished
+// batch frees its slot at once; there are no rounds.
 //
 //	rows ──Offer──▶ fresh ──Next: send──▶ in flight ──Settle──▶ acknowledged
 //	                           ▲                        ├─────▶ rejected
@@ -13,22 +12,19 @@
 //	                                                    ├─────▶ uncertain
 //	                                                    └─────▶ owed
 //
-// Each identity (a credential) has a parallelism law, a breaker and a
-// Retry-After gate of its own; work goes to the one with the most free places.
-// Where the server budgets execution time, an identity also adds up what it
-// spent in the window, and holds a batch back that would not fit: the level
-// alone makes the mean fit, not the sum.
-// Batches grow or shrink towards a target time ([Sizer]). What waits is bounded:
-// [Core.Full] says when to stop reading.
+// Each identity (a credential) has a parallelism law, a breaker and a Retry-After gate of
+// its own. A batch goes to the identity with the most free slots. If the server limits
+// execution time, an identity also sums up its execution time in the window and delays a
+// batch that would exceed the limit, since the level bounds only the mean. Batches grow or
+// shrink towards a target time ([Sizer]). The number of waiting rows is bounded:
+// [Core.Full] reports when to stop reading.
 //
-// The core does no I/O and holds no row's content: it knows a row's number and
-// size. So package bulk runs it over files and HTTP, and the simulator in virtual
-// time. Do not use it for requests that do not carry rows: the facade's governor
-// paces those.
+// The core does no I/O and holds no content, only the number and size of each row. Package
+// bulk runs it on files and HTTP, and the simulator in virtual time. For requests that do
+// not carry rows use the facade's governor.
 //
-// A core is not safe for concurrent use; one goroutine owns it. Instants are
-// durations since an origin that the caller fixes. Its random numbers come from
-// a seed, so that a seed repeats a run.
+// A core is not safe for concurrent use. Times are durations since an origin that the
+// caller chooses. Random numbers come from a seed, so a run can be repeated.
 package dispatch
 
 import (
@@ -42,12 +38,12 @@ import (
 	"github.com/headway-go/headway/retry"
 )
 
-// maxPutOff is after how many batches that were given up the load stops: each
-// leaves a hole in what is settled, and a provider that fails so often is not
-// helped by being asked on.
+// maxPutOff is the maximum number of batches that are given up before the load stops. Each
+// leaves a gap in the settled rows, and continuing does not help a provider that fails so
+// often.
 const maxPutOff = 10_000
 
-// Core is the state of one load. It is made by [New].
+// Core is the state of one load. Make one with [New].
 type Core struct {
 	params *Params
 	random *rand.PCG
@@ -62,8 +58,8 @@ type Core struct {
 	lastID int64
 
 	held, heldBytes int
-	freshSince      time.Duration // when the oldest of the rows that wait came, or the last batch left
-	lastSettled     time.Duration // when a row last was settled, or work came to an empty core
+	freshSince      time.Duration // when the oldest waiting row arrived, or the last batch left
+	lastSettled     time.Duration // when a row was last settled, or work arrived at an empty core
 	ended, stopped  bool
 	stop            Stop
 	counts          Counts
@@ -71,16 +67,16 @@ type Core struct {
 
 // Counts are the totals of a load.
 type Counts struct {
-	// Offered counts the rows that were offered; what became of them is embedded.
+	// Offered counts all offered rows. The embedded counts say what became of them.
 	Offered int64 `json:"-"`
 	ledger.Counts
-	// Sent counts batches sent, however they ended; Throttled, Failed those that
-	// were refused for rate or load and those that failed otherwise.
+	// Sent counts batches sent. Throttled counts those refused for rate or load, Failed
+	// those that failed otherwise.
 	Sent      int64 `json:"batches_sent"`
 	Throttled int64 `json:"batches_throttled"`
 	Failed    int64 `json:"batches_failed"`
-	// Retried counts batches sent again after a failure, Split those sent again in
-	// halves, PutOff those given up.
+	// Retried counts batches sent again after a failure, Split batches sent again in
+	// halves, and PutOff batches given up.
 	Retried int64 `json:"batches_retried"`
 	Split   int64 `json:"batches_split"`
 	PutOff  int64 `json:"batches_put_off"`
@@ -90,15 +86,15 @@ type flight struct {
 	batch  Batch
 	sent   time.Duration
 	ticket breaker.Ticket
-	// full says that the identity had no free place after this was sent: only
-	// then does a success say that the level can be borne.
+	// full reports that the identity had no free slot after this batch was sent. Only then
+	// does a success show that the server can bear the level.
 	full bool
-	// expected is the execution time that it was thought to take.
+	// expected is the expected execution time.
 	expected time.Duration
 }
 
-// New starts a load with a number of identities, at least one. The parameters
-// must have been resolved and are not changed meanwhile.
+// New starts a load with at least one identity. The parameters must have been resolved, and
+// must not change afterwards.
 func New(p *Params, identities int, now time.Duration) *Core {
 	c := &Core{
 		params: p, random: rand.NewPCG(p.Seed, 0x6865616477617921), budget: retry.NewBudget(p.Budget),
@@ -126,8 +122,8 @@ func (c *Core) Offer(now time.Duration, r Row) {
 	c.fresh.push(r)
 }
 
-// Resume adds rows that a run before had sent together, to be sent together
-// again: with an idempotency key the server knows them as one batch.
+// Resume adds rows that an earlier run sent in one batch. They are sent in one batch again,
+// because the server knows them by the batch's idempotency key.
 func (c *Core) Resume(now time.Duration, rows []Row) {
 	for _, r := range rows {
 		c.hold(now, r)
@@ -137,47 +133,46 @@ func (c *Core) Resume(now time.Duration, rows []Row) {
 
 func (c *Core) hold(now time.Duration, r Row) {
 	if c.held == 0 {
-		c.lastSettled = now // nothing was owed until now: waiting for input is no failure
+		c.lastSettled = now // nothing was owed before: waiting for input is not a stall
 	}
 	c.held++
 	c.heldBytes += r.Bytes
 	c.counts.Offered++
 }
 
-// End says that no row will be offered any more.
+// End reports that no more rows will be offered.
 func (c *Core) End() { c.ended = true }
 
-// Reject counts rows that were rejected before they could be offered.
+// Reject counts rows that were rejected before they were offered.
 func (c *Core) Reject(rows int64) {
 	c.counts.Rejected += rows
 	c.checkRejects()
 }
 
-// Halt stops the load: nothing more is sent, and whatever is not settled stays
-// owed. The first reason counts.
+// Halt stops the load: nothing more is sent, and rows that are not settled stay owed. Of
+// several calls the first counts.
 func (c *Core) Halt(s Stop) {
 	if !c.stopped {
 		c.stopped, c.stop = true, s
 	}
 }
 
-// Stopped says whether and why the load has stopped before its end.
+// Stopped returns why the load stopped before its end; ok is false if it did not.
 func (c *Core) Stopped() (s Stop, ok bool) { return c.stop, c.stopped }
 
-// Counts are the totals so far.
+// Counts returns the totals so far.
 func (c *Core) Counts() Counts { return c.counts }
 
-// Held is how many rows, and bytes of them, the core knows that have no fate.
+// Held returns the number of rows without a fate, and their bytes.
 func (c *Core) Held() (rows, bytes int) { return c.held, c.heldBytes }
 
-// InFlight is how many batches are under way.
+// InFlight returns the number of batches in flight.
 func (c *Core) InFlight() int { return len(c.flying) }
 
-// BatchRows is how many rows the next batch should have.
+// BatchRows returns the number of rows that the next batch should have.
 func (c *Core) BatchRows() int { return c.sizer.Size() }
 
-// Next decides what to do now. After Send the batch is in flight, and must be
-// settled.
+// Next returns what to do now. After Send, the batch is in flight and must be settled.
 func (c *Core) Next(now time.Duration) Decision {
 	if c.stopped {
 		if len(c.flying) == 0 {
@@ -209,16 +204,16 @@ func (c *Core) Next(now time.Duration) Decision {
 	return Decision{Action: Send, Batch: f.batch}
 }
 
-// Delayed says that a batch goes now, and waited until now for a place among others' batches:
-// how long it takes is counted from here.
+// Delayed reports that a batch waited until now for a slot shared with other loads. Its
+// duration is counted from now.
 func (c *Core) Delayed(now time.Duration, id int64) {
 	if f := c.flying[id]; f != nil {
 		f.sent = now
 	}
 }
 
-// ready reports whether there is a batch to send, and if not, when there will be
-// one if nothing happens.
+// ready reports whether there is a batch to send; if not, at is when there will be one if
+// nothing else happens.
 func (c *Core) ready(now time.Duration) (ok bool, at time.Duration) {
 	at = Never
 	if len(c.again) > 0 {
@@ -239,7 +234,7 @@ func (c *Core) ready(now time.Duration) (ok bool, at time.Duration) {
 	return false, min(at, c.freshSince+c.params.Linger)
 }
 
-// wait is what to do when there is work and nobody to send it.
+// wait returns the decision when there is work and no identity can send it.
 func (c *Core) wait(now, at time.Duration, why reason.Reason) Decision {
 	if len(c.flying) > 0 {
 		return Decision{Action: Wait, At: at, Reason: why}
@@ -255,7 +250,7 @@ func (c *Core) wait(now, at time.Duration, why reason.Reason) Decision {
 	return Decision{Action: Wait, At: at, Reason: why}
 }
 
-// take forms the batch that ready found.
+// take forms the batch that ready has found.
 func (c *Core) take(now time.Duration) Batch {
 	if len(c.again) > 0 && c.again[0].from <= now {
 		a := heap.Pop(&c.again).(again)
@@ -265,7 +260,7 @@ func (c *Core) take(now time.Duration) Batch {
 	return Batch{Rows: c.fresh.take(c.sizer.Size(), c.params.BatchBytes), Attempt: 1}
 }
 
-// nextRows is how many rows the batch would have that take forms now.
+// nextRows returns the number of rows in the batch that take would form now.
 func (c *Core) nextRows(now time.Duration) int {
 	if len(c.again) > 0 && c.again[0].from <= now {
 		return len(c.again[0].rows)
@@ -273,8 +268,8 @@ func (c *Core) nextRows(now time.Duration) int {
 	return min(c.fresh.len(), c.sizer.Size())
 }
 
-// choose admits an attempt to the identity with the most free places; the first
-// of several. Without one it says when there may be one, and why not now.
+// choose returns the first identity with the most free slots, and a ticket of its breaker.
+// If there is none, at is when there may be one and why is the reason.
 func (c *Core) choose(now time.Duration) (i int, t breaker.Ticket, at time.Duration, why reason.Reason) {
 	clear(c.tried)
 	rows := c.nextRows(now)
@@ -289,14 +284,14 @@ func (c *Core) choose(now time.Duration) (i int, t breaker.Ticket, at time.Durat
 			if n > free {
 				best, free = i, n
 			}
-			// Of several reasons the one that ends first counts.
+			// Of several reasons, report the one that ends first.
 			if n <= 0 && (why == reason.None || from < at || at == Never && c.lanes[i].stopped == reason.None) {
 				at, why = from, r
 			}
 		}
 		if best < 0 {
 			if why == reason.None {
-				why = reason.Concurrency // every place is that of a probe
+				why = reason.Concurrency // all slots are for probes
 			}
 			return -1, t, at, why
 		}
@@ -313,7 +308,7 @@ func (c *Core) checkRejects() {
 	}
 }
 
-// fifo is the rows that were offered and not sent.
+// fifo holds rows that were offered and not sent.
 type fifo struct {
 	rows  []Row
 	head  int
@@ -331,7 +326,7 @@ func (f *fifo) push(r Row) {
 	f.bytes += r.Bytes
 }
 
-// take takes up to n rows of up to that many bytes, one at least.
+// take removes up to n rows with up to limit bytes, but at least one row.
 func (f *fifo) take(n, limit int) []Row {
 	n, bytes := min(n, f.len()), 0
 	for i, r := range f.rows[f.head : f.head+n] {
@@ -347,15 +342,15 @@ func (f *fifo) take(n, limit int) []Row {
 	return taken
 }
 
-// again is a batch to be sent once more, from an instant on.
+// again is a batch to send again, not before an instant.
 type again struct {
 	rows    []Row
 	attempt int
 	from    time.Duration
 }
 
-// waiting is a heap: the first is the one that may be sent first, and of those
-// the one with the first row.
+// waiting is a heap. The first batch is the one with the earliest instant; among equals,
+// the one with the lowest row.
 type waiting []again
 
 func (w waiting) Len() int { return len(w) }

@@ -9,24 +9,24 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// A lane is the state of one identity.
+// lane is the state of one identity.
 type lane struct {
 	law      control.Parallelism
 	breaker  breaker.Breaker
 	spent    spent
-	gate     time.Duration // nothing is sent before
+	gate     time.Duration // nothing is sent before this instant
 	inFlight int
 	streak   int           // epochs throttled since the last success
-	heard    bool          // whether an attempt has come back
-	stopped  reason.Reason // None while it may be used
+	heard    bool          // an attempt has returned
+	stopped  reason.Reason // None while the identity is in use
 }
 
 func newLane(p *Params, now time.Duration) lane {
 	return lane{law: control.NewParallelism(&p.Law, now), spent: newSpent(p.Law.BusyBudget, p.Law.BusyWindow, now)}
 }
 
-// free is how many more attempts may be sent now, the next one with that many
-// rows. Without one it says from when there may be, and why not now.
+// free returns how many more attempts may be sent now, if the next one has that many rows.
+// If none, from is when there may be one and why is the reason.
 func (l *lane) free(now time.Duration, p *Params, rows int) (n int, from time.Duration, why reason.Reason) {
 	switch {
 	case l.stopped != reason.None:
@@ -51,7 +51,7 @@ func (l *lane) free(now time.Duration, p *Params, rows int) (n int, from time.Du
 	return n, 0, reason.None
 }
 
-// held is what keeps the lane from having more under way than it has places.
+// held returns what limits the number of the lane's batches in flight.
 func (l *lane) held(p *Params) reason.Bound {
 	if p.Hinted && !l.heard {
 		return reason.BoundLearning
@@ -59,8 +59,8 @@ func (l *lane) held(p *Params) reason.Bound {
 	return l.law.Bound()
 }
 
-// Bound is what keeps more batches from being under way at once: of several
-// identities the one that is nearest to having more.
+// Bound returns what limits the number of batches in flight; with several identities, the
+// bound of the one that is closest to sending more.
 func (c *Core) Bound() reason.Bound {
 	by := reason.BoundUnknown
 	for i := range c.lanes {
@@ -74,7 +74,7 @@ func (c *Core) Bound() reason.Bound {
 	return by
 }
 
-// rankOf orders bounds by how soon they may give way.
+// rankOf orders bounds by how soon they may end.
 func rankOf(b reason.Bound) int {
 	switch b {
 	case reason.BoundLearning:
@@ -90,20 +90,20 @@ func rankOf(b reason.Bound) int {
 	}
 }
 
-// Identity is the state of one identity, to show.
+// Identity is the state of one identity, for display.
 type Identity struct {
-	// Law is its parallelism.
+	// Law is the state of its parallelism law.
 	Law control.ParallelismStatistics
-	// InFlight is how many batches it has under way.
+	// InFlight is the number of its batches in flight.
 	InFlight int
-	// Circuit is where its breaker stands; RetryAt is when it sends again, 0 for now.
+	// Circuit is the state of its breaker. RetryAt is when it sends again; 0 means now.
 	Circuit breaker.State
 	RetryAt time.Duration
-	// Stopped is why it is not used any more; None while it is.
+	// Stopped is why it is no longer used; None while it is in use.
 	Stopped reason.Reason
 }
 
-// Identities are the states of all identities, in order. It changes nothing.
+// Identities returns the states of all identities, in order. It changes nothing.
 func (c *Core) Identities(now time.Duration) []Identity {
 	all := make([]Identity, len(c.lanes))
 	for i := range c.lanes {
@@ -117,48 +117,47 @@ func (c *Core) Identities(now time.Duration) []Identity {
 }
 
 const (
-	// spentSlots is into how many slots a window of execution time is cut.
+	// spentSlots is the number of slots in a window of execution time.
 	spentSlots = 120
-	// usualWindow is the window that is kept until the provider or the owner says
-	// which: then what was spent before is known too, if that is it.
+	// usualWindow is the assumed window until the provider or the owner states one. If it
+	// is right, earlier execution time is already counted.
 	usualWindow = 5 * time.Minute
 )
 
-// spent is the execution time that an identity has spent of what its server
-// allows in a sliding window. The law's ceiling makes the mean fit; this keeps
-// the sum within the budget, which whole batches at that level can exceed by
-// some of themselves.
+// spent counts the execution time of an identity in the server's sliding window. The law's
+// ceiling keeps the mean within the budget; spent keeps the sum within it, which whole
+// batches could exceed.
 //
-// A batch counts as expected while it is under way and as it was from then on,
-// until its slot and a window have passed: so the sum is never below the
-// server's, whether that counts a batch from its start or from its end.
+// A batch in flight counts with its expected time, and a settled one with its real time,
+// until its slot and a window have passed. So the sum is never below the server's, whether
+// the server counts a batch from its start or from its end.
 //
-// Others who work as the same identity are seen only by what they leave: a
-// refusal although there should be room tells how much they have.
+// Other users of the same identity are visible only through refusals: a refusal although
+// the budget should suffice shows how much they use.
 type spent struct {
-	budget, window time.Duration // budget is 0 while unknown
+	budget, window time.Duration // budget is 0 if unknown
 
 	slot   time.Duration
 	slots  [spentSlots + 2]time.Duration
 	tail   int64 // the oldest slot that counts
 	newest int64
 	sum    time.Duration // of the slots
-	flying time.Duration // expected of the batches under way
+	flying time.Duration // expected time of the batches in flight
 	perRow time.Duration // mean
 
 	since time.Duration // when counting began
 
-	// others is what somebody else spends of the same budget in a window, as of
-	// othersAt: refusals tell it, and half of it is forgotten in each half.
+	// others is the execution time that other users spent of the budget in a window, as
+	// estimated at othersAt from refusals. Half of it is forgotten in each half.
 	others, othersAt, half time.Duration
 }
 
 const (
-	// othersMargin is the part of the budget by which refusals keep away from
-	// where the last one was.
+	// othersMargin is the part of the budget (1/othersMargin) by which later batches stay
+	// below the last refusal.
 	othersMargin = 50
-	// firstHalf is how long it takes to forget half of what others spend; each
-	// refusal doubles it, up to lastHalf, for others who stay.
+	// firstHalf is the time after which half of others is forgotten. Each refusal doubles
+	// it, up to lastHalf, because the other users are still there.
 	firstHalf, lastHalf = 30 * time.Minute, 4 * time.Hour
 )
 
@@ -171,7 +170,7 @@ func newSpent(budget, window, now time.Duration) spent {
 	return s
 }
 
-// learn tells what the server allows.
+// learn sets the server's budget.
 func (s *spent) learn(now, budget, window time.Duration) {
 	if budget <= 0 || window <= 0 {
 		return
@@ -183,18 +182,18 @@ func (s *spent) learn(now, budget, window time.Duration) {
 	}
 }
 
-// cut begins again with slots of another length.
+// cut starts counting again with slots of another length.
 func (s *spent) cut(window time.Duration) {
 	s.window, s.slot = window, (window+spentSlots-1)/spentSlots
 	s.slots, s.sum, s.tail, s.newest = [spentSlots + 2]time.Duration{}, 0, 0, 0
 }
 
-// gone is when a slot stops to count.
+// gone returns when a slot stops to count.
 func (s *spent) gone(slot int64) time.Duration { return time.Duration(slot+1)*s.slot + s.window }
 
 func (s *spent) at(slot int64) *time.Duration { return &s.slots[slot%int64(len(s.slots))] }
 
-// roll lets slots go that do not count any more.
+// roll removes slots that no longer count.
 func (s *spent) roll(now time.Duration) {
 	for s.sum > 0 && s.gone(s.tail) <= now {
 		s.sum -= *s.at(s.tail)
@@ -207,10 +206,10 @@ func (s *spent) roll(now time.Duration) {
 	}
 }
 
-// expect is how long a batch of that many rows is thought to take.
+// expect returns the expected execution time of a batch with that many rows.
 func (s *spent) expect(rows int) time.Duration { return s.perRow * time.Duration(rows) }
 
-// add counts a batch that is back.
+// add counts a settled batch.
 func (s *spent) add(now, busy time.Duration, rows int) {
 	s.roll(now)
 	*s.at(s.newest) += busy
@@ -222,10 +221,10 @@ func (s *spent) add(now, busy time.Duration, rows int) {
 	s.perRow += (each - s.perRow) / 8
 }
 
-// refused tells that the server refused a batch that was expected to take need
-// because the budget is spent. What is not spent here, others have; before a
-// window has been counted it may as well be the load before this one, which soon
-// counts no more.
+// refused records that the server refused a batch with the expected time need because the
+// budget is spent. The part of the budget that was not spent here is attributed to others.
+// Before a full window has been counted, it may be an earlier load's, which soon stops to
+// count.
 func (s *spent) refused(now, need time.Duration) {
 	if s.budget == 0 || now < s.since+s.window {
 		return
@@ -240,7 +239,7 @@ func (s *spent) refused(now, need time.Duration) {
 	s.othersAt = now
 }
 
-// taken is what others are thought to spend by now.
+// taken returns the estimated use by others at an instant.
 func (s *spent) taken(now time.Duration) time.Duration {
 	if s.others == 0 {
 		return 0
@@ -248,9 +247,8 @@ func (s *spent) taken(now time.Duration) time.Duration {
 	return time.Duration(float64(s.others) * math.Exp2(-float64(now-s.othersAt)/float64(s.half)))
 }
 
-// free is when a batch that takes need fits the budget; [Never] when only the
-// end of one under way can tell. A batch beyond the whole budget fits when
-// nothing else is spent.
+// free returns when a batch that takes need fits the budget, or [Never] if that depends on
+// a batch in flight. A batch larger than the whole budget fits when nothing else is spent.
 func (s *spent) free(now, need time.Duration) time.Duration {
 	if s.budget == 0 {
 		return now
@@ -275,27 +273,26 @@ func (s *spent) free(now, need time.Duration) time.Duration {
 	return last
 }
 
-// A Sizer finds how many rows a batch should have for it to take a target time.
-// It is a plain value, not safe for concurrent use.
+// Sizer finds the number of rows with which a batch takes the target time. It is not safe
+// for concurrent use.
 type Sizer struct {
 	size, limit int
 	target      time.Duration
 	perRow      time.Duration // mean
 }
 
-// NewSizer starts at first rows, and never has more than limit. A target that is not positive
-// keeps the size.
+// NewSizer starts with first rows and never exceeds limit. If the target is not positive,
+// the size does not change.
 func NewSizer(first, limit int, target time.Duration) Sizer {
 	limit = max(limit, 1)
 	return Sizer{size: min(max(first, 1), limit), limit: limit, target: target}
 }
 
-// Size is how many rows the next batch should have.
+// Size returns the number of rows that the next batch should have.
 func (s *Sizer) Size() int { return s.size }
 
-// Observe tells how long a batch took that was served. The size at most doubles
-// or halves at once, and grows only on what a batch of that size took: batches
-// of the size before are evidence of that size alone.
+// Observe records how long a served batch took. The size changes at most by a factor of
+// two. It grows only on the evidence of batches of the current size.
 func (s *Sizer) Observe(rows int, took time.Duration) {
 	if s.target <= 0 || rows < 1 || rows*2 < s.size {
 		return
@@ -315,15 +312,15 @@ func (s *Sizer) Observe(rows int, took time.Duration) {
 	s.size = max(min(ideal, s.size*2, s.limit), s.size/2, 1)
 }
 
-// TooLarge tells of a batch that the server refused for its size: no batch will
-// have as many rows again.
+// TooLarge records that the server refused a batch for its size. Later batches have fewer
+// rows.
 func (s *Sizer) TooLarge(rows int) {
 	s.limit = min(s.limit, max(rows/2, 1))
 	s.size = min(s.size, s.limit)
 }
 
-// TooSlow tells of a batch that timed out: the size halves, once for all batches
-// of that size.
+// TooSlow records that a batch timed out. The size is halved, once for all batches of that
+// size.
 func (s *Sizer) TooSlow(rows int) {
 	if s.target > 0 && rows >= s.size && rows < s.size*2 {
 		s.size = max(s.size/2, 1)

@@ -7,7 +7,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Row is one row as the core knows it.
+// Row is one row, without its content.
 type Row struct {
 	// Number is the row's position in the input, from 0.
 	Number int64
@@ -15,24 +15,25 @@ type Row struct {
 	Bytes int
 }
 
-// Batch is rows that are sent together.
+// Batch is a group of rows that are sent together.
 type Batch struct {
 	// ID is unique in a core.
 	ID int64
-	// Identity is who sends it.
+	// Identity is the identity that sends it.
 	Identity int
-	// Rows are in ascending order.
+	// Rows are in ascending order of their numbers.
 	Rows []Row
-	// Attempt counts from 1 how often these rows were sent, throttled ones aside.
+	// Attempt is the number of times that these rows were sent, from 1, without throttled
+	// attempts.
 	Attempt int
 }
 
-// Verdict is what a server said of one row.
+// Verdict is the server's result for one row.
 type Verdict uint8
 
 // The verdicts.
 const (
-	// Unknown: the answer does not tell; the row may have been written.
+	// Unknown: the response does not say; the row may have been written.
 	Unknown Verdict = iota
 	// Done: the row is written.
 	Done
@@ -42,33 +43,32 @@ const (
 	Later
 )
 
-// Outcome is what came of sending a batch.
+// Outcome is the result of sending a batch.
 type Outcome struct {
-	// Class is how the attempt ended as a whole, Reason why where it failed.
+	// Class is the class of the whole attempt, and Reason why it failed.
 	Class  reason.Class
 	Reason reason.Reason
-	// Rows is what the server said of each row, in the batch's order; nil when it
-	// spoke of all at once: then the class holds for every row.
+	// Rows are the results of the rows, in the batch's order; nil if there is only one
+	// result for all, which is then the class.
 	Rows []Verdict
-	// Doubt says that a batch that did not end well may have been written all the
-	// same: the connection broke after it was sent, or the answer is unreadable.
+	// Doubt reports that a batch that failed may have been written: the connection broke
+	// after it was sent, or the response is unreadable.
 	Doubt bool
-	// TooLarge says that the batch was refused for its size, and Divisible that
-	// it was refused as a whole for a fault of some row. Either is sent again in
-	// halves.
+	// TooLarge reports that the batch was refused for its size, and Divisible that it was
+	// refused as a whole because of some row. Both are sent again in halves.
 	TooLarge, Divisible bool
-	// Fatal says that no batch can succeed as the target is configured.
+	// Fatal reports that no batch can succeed with the target's configuration.
 	Fatal bool
-	// RetryAfter is the advertised wait, when HasRetryAfter is true. Exhausted says that
-	// a long quota is used up.
+	// RetryAfter is the advertised wait if HasRetryAfter is true. Exhausted reports that a
+	// long-window quota is used up.
 	RetryAfter    time.Duration
 	HasRetryAfter bool
 	Exhausted     bool
-	// Parallelism is what the server asks for; 0 when it does not say.
+	// Parallelism is the parallelism that the server recommends; 0 if none.
 	Parallelism int
-	// Busy is how long the server worked on the batch; 0 when it does not say.
+	// Busy is the server's execution time for the batch; 0 if unknown.
 	Busy time.Duration
-	// Budget in Window is how much of that the server allows; 0 when it does not say.
+	// Budget is the execution time that the server allows in Window; 0 if unknown.
 	Budget, Window time.Duration
 }
 
@@ -79,19 +79,19 @@ type Fate uint8
 const (
 	// Again: the row will be sent again; keep it.
 	Again Fate = iota
-	// Acknowledged: the server has it.
+	// Acknowledged: the server has written it.
 	Acknowledged
 	// Rejected: the server refused it.
 	Rejected
-	// Uncertain: the server may have it, and to send it again could make two.
+	// Uncertain: the server may have written it, and sending it again could duplicate it.
 	Uncertain
-	// Owed: this run gives up on it; the next one sends it.
+	// Owed: this run gives it up; the next one sends it.
 	Owed
 )
 
 var fateNames = [...]string{"again", "acknowledged", "rejected", "uncertain", "owed"}
 
-// String is the fate's stable name.
+// String returns the fate's stable name.
 func (f Fate) String() string {
 	if int(f) < len(fateNames) {
 		return fateNames[f]
@@ -99,30 +99,29 @@ func (f Fate) String() string {
 	return fmt.Sprintf("fate(%d)", uint8(f))
 }
 
-// Action is what to do now.
+// Action is what to do next.
 type Action uint8
 
 // The actions.
 const (
-	// Wait: do nothing before an event, or before Decision.At.
+	// Wait: do nothing until an event, or until Decision.At.
 	Wait Action = iota
 	// Send: send Decision.Batch.
 	Send
-	// Finish: there is nothing left to do, or the load has stopped and nothing is
-	// in flight.
+	// Finish: nothing is left to do, or the load has stopped and nothing is in flight.
 	Finish
 )
 
-// Never is the instant that does not come.
+// Never is an instant that is never reached.
 const Never = time.Duration(1<<63 - 1)
 
-// Decision is what to do now.
+// Decision is what to do next.
 type Decision struct {
 	Action Action
-	// Batch is what to send.
+	// Batch is the batch to send.
 	Batch Batch
-	// At is when to ask again if nothing happens before; [Never] when only an
-	// event (a row, an outcome) can change anything.
+	// At is when to call Next again if nothing happens before; [Never] if only an event (a
+	// row, an outcome) can change the decision.
 	At time.Duration
 	// Reason is why nothing is sent although there is work.
 	Reason reason.Reason
@@ -131,6 +130,6 @@ type Decision struct {
 // Stop is why a load ended before everything was sent.
 type Stop struct {
 	Reason reason.Reason
-	// RetryAt is when the provider may be asked again; 0 when unknown.
+	// RetryAt is when the provider may be called again; 0 if unknown.
 	RetryAt time.Duration
 }

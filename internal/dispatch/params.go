@@ -10,45 +10,44 @@ import (
 	"github.com/headway-go/headway/retry"
 )
 
-// Params are the numbers of a load. Zero fields take the defaults.
+// Params are the parameters of a load. Zero fields mean the defaults.
 type Params struct {
 	// Law is the parallelism of each identity.
 	Law control.ParallelismParams
-	// Breaker stops an identity when failures, or throttles that go on from one
-	// epoch to the next, pile up among its last outcomes.
+	// Breaker stops an identity if failures, or throttles over several epochs, accumulate
+	// among its last outcomes.
 	Breaker breaker.Config
-	// Backoff spreads the retries of one batch, and the waits after a throttle
-	// that tells none; Budget bounds the retries of the whole run. Throttled
-	// batches are not retries: they wait for the gate.
+	// Backoff spreads the retries of one batch, and the waits after a throttle without a
+	// Retry-After. Budget bounds the retries of the whole run. Throttled batches do not
+	// count as retries: they wait for the gate.
 	Backoff retry.Backoff
 	Budget  retry.Limits
-	// Hinted says that the server tells a parallelism with each answer: until the
-	// first answer an identity has one batch under way, since nobody knows yet how
-	// many it bears. Default: the law's own start.
+	// Hinted means that the server recommends a parallelism with each response. Until the
+	// first response an identity has one batch in flight. Otherwise it starts as the law
+	// does.
 	Hinted bool
-	// BatchRows and BatchBytes bound a batch. Default 1000 rows and 4 MiB. A row
-	// that is larger goes alone.
+	// BatchRows and BatchBytes bound a batch. Default 1000 rows and 4 MiB. A larger row is
+	// sent alone.
 	BatchRows, BatchBytes int
-	// FirstRows is how many rows the first batches have. Default 100, at most BatchRows.
+	// FirstRows is the number of rows in the first batches. Default 100, at most BatchRows.
 	FirstRows int
-	// TargetTime is how long a batch should take. Default 10 s; negative keeps the
-	// first size.
+	// TargetTime is the duration that a batch should take. Default 10 s. If negative, the
+	// size does not change.
 	TargetTime time.Duration
-	// WindowRows and WindowBytes bound what is held: waiting, in flight and to be
-	// sent again. Default 100,000 rows and 16 MiB.
+	// WindowRows and WindowBytes bound the rows that are held: waiting, in flight, and to
+	// be sent again. Default 100,000 rows and 16 MiB.
 	WindowRows, WindowBytes int
-	// Linger is how long rows wait for a batch to fill up. Default 1 s.
+	// Linger is how long rows wait until a batch is full. Default 1 s.
 	Linger time.Duration
-	// StallTimeout is the longest time without any row settled, waits that the
-	// provider asks for included, before the load stops with the rest owed.
-	// Default 15 min.
+	// StallTimeout is the longest time without a settled row, including waits that the
+	// provider asked for. After it the load stops and the rest is owed. Default 15 min.
 	StallTimeout time.Duration
-	// Resend says what may be sent again of which nobody knows whether it was
-	// written. What may not is uncertain.
+	// Resend says which rows may be sent again if they may have been written. Others become
+	// uncertain.
 	Resend Resend
-	// MaxRejects stops the load when more rows than that are rejected. 0: no bound.
+	// MaxRejects stops the load if more rows are rejected. 0 means no bound.
 	MaxRejects int64
-	// Seed makes the random numbers.
+	// Seed is the seed of the random numbers.
 	Seed uint64
 }
 
@@ -64,7 +63,7 @@ const (
 	DefaultStallTimeout = 15 * time.Minute
 )
 
-// Resolve fills in defaults and checks the rest; the error names field, value and bound.
+// Resolve fills in defaults and checks the rest. The error names field, value and bound.
 func (p Params) Resolve() (Params, error) {
 	var err error
 	if p.Law, err = p.Law.Resolve(); err != nil {
@@ -115,14 +114,14 @@ func (p Params) Resolve() (Params, error) {
 	return p, nil
 }
 
-// Resend is what may be sent again although it may have been written.
+// Resend says what may be sent again although it may have been written.
 type Resend uint8
 
 // The kinds of operation.
 const (
-	// ResendNothing: twice is two rows, as for a plain create.
+	// ResendNothing: sending twice writes two rows, as for a plain create.
 	ResendNothing Resend = iota
-	// ResendWhole: the same rows together, as with an idempotency key for each batch.
+	// ResendWhole: the same rows in the same batch, as with an idempotency key for each batch.
 	ResendWhole
 	// ResendAny: any row, as for an upsert.
 	ResendAny

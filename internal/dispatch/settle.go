@@ -8,19 +8,19 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Settlement is what became of a batch.
+// Settlement is the result of settling a batch.
 type Settlement struct {
 	Batch Batch
-	// Fates are those of the batch's rows, in its order.
+	// Fates are those of the batch's rows, in the batch's order.
 	Fates []Fate
-	// Moved is what the identity's breaker did.
+	// Moved is the transition of the identity's breaker.
 	Moved breaker.Transition
-	// Grew and Shrank say what the identity's level did.
+	// Grew and Shrank report a change of the identity's level.
 	Grew, Shrank bool
 }
 
-// Settle takes the outcome of a batch in flight and gives each of its rows its
-// fate. ok is false when no such batch is in flight: it was settled already, and
+// Settle records the outcome of a batch in flight and gives each of its rows a fate. ok is
+// false if no such batch is in flight, for instance because it was already settled; then
 // nothing changes.
 func (c *Core) Settle(now time.Duration, id int64, o Outcome) (s Settlement, ok bool) {
 	f := c.flying[id]
@@ -30,7 +30,7 @@ func (c *Core) Settle(now time.Duration, id int64, o Outcome) (s Settlement, ok 
 	delete(c.flying, id)
 	s.Batch = f.batch
 	if o.Rows != nil && len(o.Rows) != len(f.batch.Rows) {
-		// An answer with another number of results cannot be matched to the rows.
+		// A response with another number of results cannot be matched with the rows.
 		o.Rows, o.Class, o.Reason, o.Doubt = nil, reason.Failed, reason.InvalidResponse, true
 	}
 	c.observe(now, f, &o, &s)
@@ -63,7 +63,7 @@ func (c *Core) observe(now time.Duration, f *flight, o *Outcome, s *Settlement) 
 	l.inFlight--
 	l.heard = true
 	l.law.Recommend(o.Parallelism)
-	if c.params.Law.BusyBudget == 0 { // the owner knows how many servers share the work
+	if c.params.Law.BusyBudget == 0 { // the owner knows the number of servers
 		l.law.Budget(o.Budget, o.Window)
 		l.spent.learn(now, o.Budget, o.Window)
 	}
@@ -88,11 +88,12 @@ func (c *Core) observe(now time.Duration, f *flight, o *Outcome, s *Settlement) 
 		c.counts.Throttled++
 		result = breaker.Neutral
 		if s.Shrank = l.law.Throttle(f.sent, now, o.RetryAfter); s.Shrank {
-			// Further throttles of this epoch are no news: those batches were under way.
+			// Further throttles of this epoch have no effect: those batches were already in
+			// flight.
 			result = breaker.Failure
 			l.streak++
 		}
-		if s.Shrank && o.Budget > 0 { // it was refused for execution time
+		if s.Shrank && o.Budget > 0 { // refused for execution time
 			l.spent.refused(now, f.expected)
 		}
 		c.closeGate(now, l, o, s.Shrank)
@@ -110,7 +111,7 @@ func (c *Core) observe(now time.Duration, f *flight, o *Outcome, s *Settlement) 
 		}
 	case o.Class == reason.Unknown:
 		result = breaker.Neutral
-	default: // refused for what it holds: the provider is well
+	default: // refused for its content: the provider works
 	}
 	if o.TooLarge {
 		c.sizer.TooLarge(len(f.batch.Rows))
@@ -121,8 +122,8 @@ func (c *Core) observe(now time.Duration, f *flight, o *Outcome, s *Settlement) 
 	s.Moved = l.breaker.Settle(&c.params.Breaker, now, f.ticket, result)
 }
 
-// expect gives the batches under way their expected execution time, which was not
-// known when they were sent.
+// expect sets the expected execution time of batches in flight, which was not known when
+// they were sent.
 func (c *Core) expect(identity int) {
 	l := &c.lanes[identity]
 	for _, f := range c.flying {
@@ -134,8 +135,7 @@ func (c *Core) expect(identity int) {
 	}
 }
 
-// closeGate keeps an identity from sending after a throttle, for as long as it was
-// asked to wait or backs off.
+// closeGate delays an identity after a throttle: by the advertised wait, or by a backoff.
 func (c *Core) closeGate(now time.Duration, l *lane, o *Outcome, fresh bool) {
 	switch {
 	case o.HasRetryAfter:
@@ -147,8 +147,8 @@ func (c *Core) closeGate(now time.Duration, l *lane, o *Outcome, fresh bool) {
 	}
 }
 
-// fate is the fate of the row at i by the outcome alone; whether it may be sent again
-// is decided later.
+// fate returns the fate of row i by the outcome alone. Whether the row may be sent again is
+// decided later.
 func (c *Core) fate(f *flight, o Outcome, i int) Fate {
 	if o.Rows != nil {
 		switch o.Rows[i] {
@@ -163,7 +163,7 @@ func (c *Core) fate(f *flight, o Outcome, i int) Fate {
 		if c.params.Resend == ResendAny {
 			return Again
 		}
-		return Uncertain // alone it would be another batch, with another key
+		return Uncertain // alone it would be another batch with another key
 	}
 	switch {
 	case o.Class == reason.OK:
@@ -181,16 +181,15 @@ func (c *Core) fate(f *flight, o Outcome, i int) Fate {
 	}
 }
 
-// sendAgain puts rows of a batch back, unless it must not be sent again in this
-// run.
+// sendAgain queues rows of a batch again, unless they must not be sent again in this run.
 func (c *Core) sendAgain(now time.Duration, f *flight, o Outcome, rows []Row) bool {
 	a := again{rows: rows, attempt: f.batch.Attempt, from: now}
 	switch {
 	case c.stopped:
 		return false
 	case o.Class.Throttle(), o.Reason == reason.Unauthorized, o.Class == reason.Unknown && !o.Doubt:
-		// The server did not look at the batch. It waits for the gate or for another
-		// identity, without a retry being counted.
+		// The server did not process the batch. It waits for the gate or another identity,
+		// and does not count as a retry.
 	case o.Class == reason.Rejected && len(rows) > 1:
 		c.counts.Split++
 		half := len(rows) / 2
@@ -211,7 +210,7 @@ func (c *Core) sendAgain(now time.Duration, f *flight, o Outcome, rows []Row) bo
 	return true
 }
 
-// count brings the totals up to date.
+// count updates the totals.
 func (c *Core) count(now time.Duration, f *flight, fates []Fate) {
 	acknowledged := c.counts.Acknowledged
 	for i, fate := range fates {

@@ -15,8 +15,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Commit takes one slice in, whole or not at all. See [collect.Store]. Recovered
-// gaps are closed before Opened ones are written, so a gap in both is owed.
+// Commit applies one slice atomically. See [collect.Store]. Recovered gaps are closed
+// before Opened ones are written, so a gap in both is owed.
 func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) error {
 	if err := c.Check("store"); err != nil {
 		return err
@@ -25,7 +25,7 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 		return errors.New("store: commit: a store in memory has no database to share with a sink: use store/sqlite")
 	}
 	return s.write(ctx, l, func(to *connection) error {
-		if err := to.held.trace(c.Events); err != nil { // all else cannot fail
+		if err := to.held.trace(c.Events); err != nil { // everything else cannot fail
 			return err
 		}
 		for _, r := range c.Reshaped {
@@ -55,8 +55,8 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 	})
 }
 
-// locate writes the sink's position. When the sink is another one than before, the
-// position that the former had is kept beside it.
+// locate sets the sink's position. If the sink has changed, the former sink's position is
+// kept separately.
 func (c *connection) locate(by collect.Commit) {
 	if at := by.SinkAt; at.Kind != "" {
 		if c.at != at && c.at.Kind != "" && c.sink != nil {
@@ -73,7 +73,7 @@ func (c *connection) locate(by collect.Commit) {
 	}
 }
 
-// know writes each item.
+// know stores items.
 func (c *connection) know(name string, items []collect.KnownItem) {
 	if len(items) == 0 {
 		return
@@ -89,8 +89,7 @@ func (c *connection) know(name string, items []collect.KnownItem) {
 	}
 }
 
-// reshape keeps how a stream is read from now on, and applies what that makes of
-// its known items.
+// reshape stores a stream's shape and applies the change to its known items.
 func (c *connection) reshape(r collect.Reshaped) {
 	name := r.Shape.Stream
 	c.shapes[name] = r.Shape
@@ -114,8 +113,8 @@ func (c *connection) reshape(r collect.Reshaped) {
 	}
 }
 
-// recovered closes a gap. The locator goes: nothing is asked for any more, and
-// it is content.
+// recovered closes a gap. Its locator, which is content, is removed, because it is no
+// longer needed.
 func (c *connection) recovered(key collect.GapKey, at time.Time) {
 	g := c.gaps[key]
 	if g == nil {
@@ -124,9 +123,8 @@ func (c *connection) recovered(key collect.GapKey, at time.Time) {
 	g.Status, g.Locator, g.RetryAt, g.LastSeen, g.Cursor = collect.GapRecovered, nil, time.Time{}, plain(at), ""
 }
 
-// open writes a gap that is owed. One that exists takes the new reason, error,
-// instants and status; its attempts are added to, never below 0. One that was
-// recovered is a new debt.
+// open stores a gap that is owed. An existing gap gets the new reason, error, times and
+// status; its attempts are added, and the sum is at least 0. A recovered gap starts again.
 func (s *Store) open(c *connection, g collect.Gap, at time.Time) {
 	g, _, _ = g.Opening(at)
 	g.Connection, g.Locator, g.Items = c.name, bytes.Clone(g.Locator), 0
@@ -185,7 +183,7 @@ func copyOf(p *collect.Pacing) *collect.Pacing {
 	return &q
 }
 
-// trace appends events, numbering from where the run stands: all or none.
+// trace appends events and numbers them; if one fails, none is appended.
 func (u *run) trace(events []event.Event) error {
 	list, err := collect.EncodeEvents(int64(len(u.events)), events)
 	if err != nil {
@@ -195,9 +193,9 @@ func (u *run) trace(events []event.Event) error {
 	return nil
 }
 
-// Serve leases the next gaps in fair order. See [collect.Store]. The order is
-// that of the last attempt, or of being seen first: a gap that was tried goes to
-// the back, and none that waits is overtaken by later ones.
+// Serve leases the next gaps in fair order. See [collect.Store]. Gaps are ordered by their
+// last attempt or, before one, by FirstSeen: a gap that was tried goes to the end, and
+// later gaps do not overtake it.
 func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeRequest) (page []collect.Gap, err error) {
 	if err := ask.Check("store"); err != nil {
 		return nil, err
@@ -225,7 +223,7 @@ func (s *Store) Serve(ctx context.Context, l collect.Lease, ask collect.ServeReq
 	return page, err
 }
 
-// show is a gap as it is given out.
+// show returns a copy of a gap.
 func (c *connection) show(g *gap) collect.Gap {
 	shown := g.Gap
 	shown.Locator = bytes.Clone(g.Locator)
@@ -235,7 +233,8 @@ func (c *connection) show(g *gap) collect.Gap {
 	return shown
 }
 
-// items is how many items a gap stands for: a backlog for all that are owed.
+// items returns the number of items that a gap stands for; a backlog stands for all owed
+// items of its stream.
 func (c *connection) items(g *gap) int64 {
 	if !g.Backlog {
 		return 1
@@ -246,7 +245,7 @@ func (c *connection) items(g *gap) int64 {
 	return 0
 }
 
-// remove takes gaps out of the record.
+// remove deletes gaps.
 func (c *connection) remove(which func(*gap) bool) {
 	c.order = slices.DeleteFunc(c.order, func(g *gap) bool {
 		if which(g) {
@@ -277,7 +276,7 @@ func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilte
 	n := int64(0)
 	for _, c := range s.connections {
 		if a == collect.GapRetry && (f.Connection == "" || f.Connection == c.name) {
-			// Who asks for a retry now does not mean after the cooldown.
+			// A retry by an operator does not wait for the cooldown.
 			c.cooldown = collect.Cooldown{}
 		}
 		chosen := map[*gap]bool{}
@@ -310,7 +309,7 @@ func (c *connection) act(a collect.GapAction, chosen map[*gap]bool) {
 	}
 }
 
-// unmark takes the items that a backlog stands for out of what is owed.
+// unmark clears the owed mark of the items that a backlog stands for.
 func (c *connection) unmark(g *gap) {
 	of := c.streams[g.Parent]
 	if !g.Backlog || of == nil {
@@ -323,14 +322,13 @@ func (c *connection) unmark(g *gap) {
 	}
 }
 
-// selects reports whether a filter takes a gap, by all but its id and status.
+// selects reports whether a filter selects a gap, apart from its ID and Status.
 func selects(f collect.GapFilter, g *gap) bool {
 	return (f.Connection == "" || f.Connection == g.Connection) && (f.Stream == "" || f.Stream == g.Stream) &&
 		(f.Reason == reason.None || f.Reason == g.Reason) && (!f.Backlog || g.Backlog)
 }
 
-// Gaps lists owed work by id, which is the order in which it was first seen.
-// See [collect.Reader].
+// Gaps lists gaps by id, in the order in which they were first seen. See [collect.Reader].
 func (s *Store) Gaps(ctx context.Context, f collect.GapFilter) (list []collect.Gap, err error) {
 	byID := func(g *gap, id int64) int { return cmp.Compare(g.ID, id) }
 	err = s.read(ctx, func() {

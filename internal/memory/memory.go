@@ -19,44 +19,43 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Store is a [collect.Store] in memory. Make one with [New]; there is nothing
-// to close.
+// Store is a [collect.Store] in memory. Make one with [New]; it need not be closed.
 type Store struct {
 	mu          sync.RWMutex
 	connections map[string]*connection
 	runs        []*run // oldest first
 	byID        map[string]*run
-	gapID       int64 // the last one that was given out
+	gapID       int64 // the last id that was assigned
 }
 
 var _ collect.Store = (*Store)(nil)
 
-// New gives an empty store.
+// New returns an empty store.
 func New() *Store {
 	return &Store{connections: map[string]*connection{}, byID: map[string]*run{}}
 }
 
-// connection is all that is known of one, and its lease.
+// connection is the state and the lease of one connection.
 type connection struct {
 	name string
 
 	token          int64
-	held           *run // nil when nobody holds it
+	held           *run // nil if there is no lease
 	since, expires time.Time
 
 	state
 	cooldown collect.Cooldown
 }
 
-// state is what Forget removes.
+// state is the part that Forget deletes.
 type state struct {
 	lanes   map[laneKey]collect.Lane
 	streams map[string]*stream
 	gaps    map[collect.GapKey]*gap
-	order   []*gap // the same, by id
+	order   []*gap // the same gaps, by id
 	shapes  map[string]collect.StreamShape
 	sink    json.RawMessage
-	at      collect.Location // of sink
+	at      collect.Location // the sink that sink belongs to
 	former  map[collect.Location]json.RawMessage
 	replays []collect.Replay
 	pacing  *collect.Pacing
@@ -75,7 +74,7 @@ type laneKey struct {
 	kind   collect.LaneKind
 }
 
-// stream is the known items of one, and the keys of those that are owed.
+// stream holds the known items of a stream, and the keys of those that are owed.
 type stream struct {
 	items map[string]collect.KnownItem
 	owed  map[string]struct{}
@@ -90,16 +89,15 @@ func (s *stream) put(it collect.KnownItem) {
 	}
 }
 
-// gap is a gap and its place in the order of serving.
+// gap is a gap and its rank for serving.
 type gap struct {
 	collect.Gap
 
-	tried time.Time // when it was last asked for; zero is never
-	rank  time.Time // when it was first seen, or tried last
+	tried time.Time // when it was last tried; zero if never
+	rank  time.Time // when it was first seen or last tried
 }
 
-// run is a run's record and its trace. Events are kept as JSON, as other stores
-// keep them.
+// run is the record of a run and its trace. Events are stored as JSON, as in other stores.
 type run struct {
 	collect.Run
 
@@ -107,8 +105,8 @@ type run struct {
 	events [][]byte
 }
 
-// write runs f alone, once l was checked to be the current lease. f changes
-// nothing when it returns an error.
+// write runs f exclusively if l is the current lease. f must change nothing if it returns
+// an error.
 func (s *Store) write(ctx context.Context, l collect.Lease, f func(*connection) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -122,7 +120,7 @@ func (s *Store) write(ctx context.Context, l collect.Lease, f func(*connection) 
 	return f(c)
 }
 
-// read runs f while nobody writes.
+// read runs f while no write is under way.
 func (s *Store) read(ctx context.Context, f func()) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -133,7 +131,7 @@ func (s *Store) read(ctx context.Context, f func()) error {
 	return nil
 }
 
-// plain is an instant as a store gives it back: in UTC, without a monotonic part.
+// plain returns a time as a store returns it: in UTC, without a monotonic reading.
 func plain(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -141,9 +139,8 @@ func plain(t time.Time) time.Time {
 	return t.UTC().Round(0)
 }
 
-// Acquire takes the connection for one run. See [collect.Store]. A lease that
-// has expired is taken over: the run that held it becomes abandoned. A lease has
-// expired when req.Now has reached its expiry.
+// Acquire leases the connection for one run. See [collect.Store]. An expired lease is taken
+// over, and its run becomes abandoned. A lease expires when req.Now reaches its expiry.
 func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.Lease, error) {
 	if req.Connection == "" || req.Run == "" || req.TTL <= 0 {
 		return collect.Lease{}, fmt.Errorf("store: acquire: connection %q, run %q, time to live %s: "+
@@ -180,7 +177,7 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 	return collect.Lease{Connection: c.name, Run: u.ID, Token: c.token}, nil
 }
 
-// unlease puts back what a holder was served and did not finish.
+// unlease makes leased gaps pending again.
 func (c *connection) unlease() {
 	for _, g := range c.order {
 		if g.Status == collect.GapLeased {
@@ -189,8 +186,8 @@ func (c *connection) unlease() {
 	}
 }
 
-// Renew extends the lease to now + ttl. See [collect.Store]. A lease that has
-// expired but that nobody took over is renewed too.
+// Renew extends the lease to now + ttl. See [collect.Store]. An expired lease that was not
+// taken over is renewed too.
 func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl time.Duration) error {
 	return s.write(ctx, l, func(c *connection) error {
 		c.expires = plain(now.Add(ttl))
@@ -198,7 +195,7 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 	})
 }
 
-// Finish writes the run's end and gives the lease back. See [collect.Store].
+// Finish ends the run and releases the lease. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
 	switch end.State {
 	case collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
@@ -223,8 +220,7 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 	})
 }
 
-// Forget removes what is known of the connection. See [collect.Store]. The
-// lease stays.
+// Forget deletes the connection's state. See [collect.Store]. The lease stays.
 func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
 	return s.write(ctx, l, func(c *connection) error {
 		c.state, c.cooldown = newState(), collect.Cooldown{}

@@ -15,8 +15,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Load reads what a run starts from. See [collect.Store]. Lanes come by stream
-// and kind.
+// Load returns the state that a run starts from. See [collect.Store]. Lanes are sorted by
+// stream and kind.
 func (s *Store) Load(ctx context.Context, connection string) (st collect.State, err error) {
 	err = s.read(ctx, func() {
 		c := s.connections[connection]
@@ -48,7 +48,7 @@ func (c *connection) formerSinks() (list []collect.FormerSink) {
 	return list
 }
 
-// Known reads the items of a stream by key. See [collect.Store].
+// Known returns the known items of a stream with the given keys. See [collect.Store].
 func (s *Store) Known(ctx context.Context, connection, stream string, keys []string) (map[string]collect.KnownItem, error) {
 	known := make(map[string]collect.KnownItem, len(keys))
 	err := s.read(ctx, func() {
@@ -69,7 +69,7 @@ func (s *Store) Known(ctx context.Context, connection, stream string, keys []str
 	return known, nil
 }
 
-// Owed lists items whose detail a backlog owes, by key. See [collect.Store].
+// Owed returns the keys of items whose detail a backlog owes, sorted. See [collect.Store].
 func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
 	err = s.read(ctx, func() {
 		c := s.connections[connection]
@@ -132,9 +132,8 @@ func (s *Store) describe(c *connection, now time.Time) collect.ConnectionStatus 
 	return d
 }
 
-// Runs lists the newest runs first. See [collect.Reader]. A run on record as
-// running whose lease is not alive is shown as abandoned, ended when its lease
-// did.
+// Runs lists the newest runs first. See [collect.Reader]. A running run without a live
+// lease is shown as abandoned, and as ended when its lease expired.
 func (s *Store) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
 	now := time.Now()
 	err = s.read(ctx, func() {
@@ -150,8 +149,8 @@ func (s *Store) Runs(ctx context.Context, connection string, limit int) (list []
 	return list, err
 }
 
-// show is a run as it is given out. One that lost its lease was marked so by
-// the run that took over, so that only the present holder can have expired.
+// show returns a copy of a run. A run that lost its lease was marked by the run that took
+// over, so only the current holder's lease can have expired.
 func (u *run) show(now time.Time) collect.Run {
 	shown := u.Run
 	if u.State == collect.RunRunning && !now.Before(u.of.expires) {
@@ -160,7 +159,7 @@ func (u *run) show(now time.Time) collect.Run {
 	return shown
 }
 
-// Events lists a run's trace in order, numbered from 1. See [collect.Reader].
+// Events lists the events of a run, numbered from 1. See [collect.Reader].
 func (s *Store) Events(ctx context.Context, run string) (list []event.Event, err error) {
 	err = s.read(ctx, func() {
 		u := s.byID[run]

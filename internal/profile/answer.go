@@ -25,11 +25,11 @@ func (p *Profile) Attempt(req *http.Request, pool string) (string, float64) {
 	return pool, p.classOf(r, pool).Cost.estimate(p, r, pool)
 }
 
-// Reads reports whether the body of an answer to an attempt of a pool says something of
-// limits, or whether it was refused.
+// Reads reports whether the body of a response must be read, because it says something
+// about limits or whether the attempt was refused.
 func (p *Profile) Reads(req *http.Request, pool string, status int, header http.Header) bool {
 	if status >= http.StatusBadRequest || !strings.Contains(header.Get("Content-Type"), "json") {
-		return false // an error's body is looked at anyway
+		return false // the body of an error is read anyway
 	}
 	c := p.classOf(RequestOf(req, p.finder.Base), pool)
 	return len(c.Cost.Reports) > 0 ||
@@ -37,10 +37,10 @@ func (p *Profile) Reads(req *http.Request, pool string, status int, header http.
 		slices.ContainsFunc(p.refusals, func(r Refusal) bool { return len(r.Body) > 0 && slices.Contains(r.Status, status) })
 }
 
-// Read interprets the answer to an attempt of a pool. It corrects class, wait and limits
-// in s, the signal of the same answer. It returns the pool that the answer names ("" if
-// none), what the attempt cost (0 if the answer does not say), and whether a refusal
-// concerns the whole account. The body may be nil or cut short.
+// Read interprets the response to an attempt of a pool. It corrects class, wait and limits
+// in s, the signal of the same response. It returns the pool that the response names ("" if
+// none), the attempt's cost (0 if the response does not report it), and whether a refusal
+// concerns the whole account. The body may be nil or truncated.
 func (p *Profile) Read(now time.Time, req *http.Request, pool string, status int, header http.Header, body []byte, s *signal.Signal) (named string, cost float64, account bool) {
 	r := RequestOf(req, p.finder.Base)
 	if named = p.finder.Learn(r, header); named != "" {
@@ -68,8 +68,8 @@ func (p *Profile) Read(now time.Time, req *http.Request, pool string, status int
 	return named, cost, account
 }
 
-// advertised replaces the limits that were read without the profile by those whose
-// fields the profile names.
+// advertised replaces the limits that were read without the profile by those whose fields
+// the profile names.
 func (p *Profile) advertised(now time.Time, c *Class, header http.Header, fields any, s *signal.Signal) {
 	all := c.Advertised
 	if len(all) == 0 {
@@ -162,7 +162,7 @@ type alike struct {
 const (
 	// maxAlike bounds how many kinds of requests are remembered by what they took.
 	maxAlike = 1024
-	// newest is the part that the newest report has in what is remembered.
+	// newest is the weight of the newest report in the remembered mean.
 	newest = 0.25
 )
 
@@ -176,8 +176,8 @@ func (c *Cost) kin(r *Request, pool string) alike {
 	return a
 }
 
-// estimate is the expected cost of a request: what similar requests took, otherwise what
-// is published.
+// estimate returns the expected cost of a request: the mean cost of similar requests, or
+// the published cost if there were none.
 func (c *Cost) estimate(p *Profile, r *Request, pool string) float64 {
 	if c.Unit == "" {
 		return 1
@@ -210,7 +210,7 @@ func (c *Cost) estimate(p *Profile, r *Request, pool string) float64 {
 	return base
 }
 
-// took is the cost that an answer reports for its request; 0 if it reports none.
+// took returns the cost that a response reports for its request; 0 if it reports none.
 func (c *Cost) took(p *Profile, r *Request, pool string, header http.Header, fields any) (cost float64) {
 	if c.Unit == "" {
 		return 0
@@ -237,7 +237,7 @@ func (c *Cost) took(p *Profile, r *Request, pool string, header http.Header, fie
 	return cost
 }
 
-// Asked are the limits in an answer of [Profile.Ask], by pool.
+// Asked returns the limits in a response to [Profile.Ask], by pool.
 func (p *Profile) Asked(now time.Time, body []byte) map[string][]control.Fact {
 	if p.ask == nil {
 		return nil
@@ -258,7 +258,7 @@ func (p *Profile) Asked(now time.Time, body []byte) map[string][]control.Fact {
 			continue
 		}
 		f := control.Fact{Name: c.Name, Quota: quota, Remaining: left, Window: signal.Unknown, Reset: max(0, time.Unix(int64(reset), 0).Sub(now))}
-		for _, a := range c.Advertised { // what responses will call it
+		for _, a := range c.Advertised { // the name that responses use
 			f.Name, f.PerCost = a.Name, a.Unit != signal.UnitRequests
 			if a.Window > 0 {
 				f.Window = a.Window
@@ -270,7 +270,7 @@ func (p *Profile) Asked(now time.Time, body []byte) map[string][]control.Fact {
 	return found
 }
 
-// sum adds up the fields with those names.
+// sum adds up the named fields.
 func sum(fields any, names []string) (total float64) {
 	for _, name := range names {
 		if v, ok := number(fields, name); ok {
@@ -280,7 +280,7 @@ func sum(fields any, names []string) (total float64) {
 	return total
 }
 
-// number is a field that holds a number, or a text that is one.
+// number returns a field that is a number, or a text with a number.
 func number(v any, name string) (float64, bool) {
 	if name == "" {
 		return 0, false
@@ -298,8 +298,8 @@ func number(v any, name string) (float64, bool) {
 	return 0, false
 }
 
-// values returns the values of a field; dots separate the names of nested fields. For a
-// list it returns those of each element.
+// values returns the values of a field, for a list those of each element. Dots separate the
+// names of nested fields.
 func values(v any, name string) []any {
 	if list, ok := v.([]any); ok {
 		var all []any

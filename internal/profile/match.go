@@ -1,7 +1,7 @@
-// Package profile holds what providers publish about their limits, as data: which
-// attempts share a limit, what an attempt costs, which fields of a response name what is
-// left, and which answers are refusals. [Pools] finds the pool of an attempt; it is also
-// what a connection's own pools are matched with.
+// Package profile holds what providers publish about their limits, as data: which attempts
+// share a limit, what an attempt costs, which response fields report remaining limits, and
+// which responses are refusals. [Pools] finds the pool of an attempt; connections with
+// pools of their own use it too.
 //
 // Nothing here sends, waits or reads a clock.
 package profile
@@ -13,44 +13,44 @@ import (
 	"strings"
 )
 
-// Match selects the attempts of a pool: everything that is set must fit. The zero Match
-// fits every attempt.
+// Match selects the attempts of a pool. All fields that are set must match; the zero Match
+// matches every attempt.
 type Match struct {
-	// Paths are patterns, one of which must fit: segments are matched one by one, * stands
-	// for any text without a slash, also as a part of a segment, and ** for any number of
+	// Paths are patterns, of which one must match. Patterns match segment by segment: *
+	// stands for any text without a slash, also within a segment, and ** for any number of
 	// segments.
 	Paths []string
-	// Methods are HTTP methods, one of which it must be.
+	// Methods are HTTP methods, of which one must match.
 	Methods []string
-	// Query, Header and Fields are patterns of values by name, in which * stands for any
-	// text: of the URL's parameters, of header fields, and of fields of a JSON body, in
-	// which a dot stands between the names of a field within another.
+	// Query, Header and Fields are patterns by name for URL parameters, header fields and
+	// fields of a JSON body. * stands for any text. Dots separate the names of nested
+	// fields.
 	Query, Header, Fields map[string]string
 }
 
-// Each splits a pool: one pool for each value of a part of the attempt, or of several
-// parts together, without those that an attempt lacks. The zero value leaves the pool as
-// it is.
+// Each splits a pool: one pool for each value of a part of the attempt, or for each
+// combination of several parts. Parts that an attempt lacks are left out. The zero value
+// does not split.
 type Each struct {
 	// Segment is a segment of the path, from 1; a negative one counts from the end.
 	Segment int
 	// Query, Header and Field name a parameter, a header field and a field of a JSON body.
 	Query, Header, Field string
-	// Response names a header field of the response: such a pool is learned, route by
-	// route, from what responses say. See [Pools.Learn]. Nothing else is set beside it.
+	// Response names a response header field. Such pools are learned, route by route, from
+	// responses; see [Pools.Learn]. No other field may be set.
 	Response string
 }
 
 // Pool is a group of attempts that share limits.
 type Pool struct {
-	// Name is the pool's name. With Each the value follows it after a colon; if Name is
-	// empty the value is the whole name.
+	// Name is the pool's name. With Each, the value is appended after a colon; if Name is
+	// empty, the value is the name.
 	Name  string
 	Match Match
 	Each  Each
 }
 
-// maxName is the length of a pool's name in bytes. Longer ones are cut.
+// maxName is the maximum length of a pool's name in bytes. Longer ones are cut.
 const maxName = 96
 
 // of returns the pool's name for an attempt, "" if the attempt does not belong to it.
@@ -91,7 +91,7 @@ func (p *Pool) of(r *Request, learned func() string) string {
 	return p.called(value)
 }
 
-// called is the pool's name for a value of Each; "" for the empty value.
+// called returns the pool's name for a value of Each; "" for the empty value.
 func (p *Pool) called(value string) string {
 	if value == "" {
 		return ""
@@ -102,7 +102,7 @@ func (p *Pool) called(value string) string {
 	return plain(value)
 }
 
-// plain makes a value usable as a name: of bounded length and printable.
+// plain makes a value a valid name: printable and of bounded length.
 func plain(s string) string {
 	s = s[:min(len(s), maxName)]
 	return strings.Map(func(r rune) rune {
@@ -113,7 +113,7 @@ func plain(s string) string {
 	}, s)
 }
 
-// segment is one segment of a path.
+// segment returns one segment of a path.
 func segment(path string, n int) string {
 	all := strings.Split(strings.Trim(path, "/"), "/")
 	if n < 0 {
@@ -151,7 +151,7 @@ func (m *Match) Fits(r *Request) bool {
 	return true
 }
 
-// fitsPath matches segment by segment.
+// fitsPath matches a path segment by segment.
 func fitsPath(pattern, path string) bool {
 	pattern, path = strings.Trim(pattern, "/"), strings.Trim(path, "/")
 	for {
@@ -205,7 +205,7 @@ func fits(pattern, value string) bool {
 	}
 }
 
-// String describes the pool to a person: its name, and what splits it.
+// String returns the pool's name for display, with the part that splits it.
 func (p *Pool) String() string {
 	var by []string
 	add := func(what, name string) {

@@ -19,10 +19,10 @@ import (
 //go:embed data/*.yaml
 var data embed.FS
 
-// options are how a profile is read.
+// options configure how a profile is read.
 var options = configfile.Options{What: "profile", Want: "profile, sources and pools", MaxBytes: 128 << 10}
 
-// Names are the profiles that come with Headway.
+// Names returns the names of the built-in profiles.
 func Names() []string {
 	all, _ := fs.Glob(data, "data/*.yaml")
 	for i, path := range all {
@@ -32,11 +32,11 @@ func Names() []string {
 	return all
 }
 
-// FolderVariable is the environment variable that names a folder of profiles of one's own.
+// FolderVariable is the environment variable for a folder of user profiles.
 const FolderVariable = "HEADWAY_PROFILES"
 
-// All are the profiles that can be named, in the order of their names: those in the
-// folders come before those that come with Headway.
+// All returns all profiles that can be named, by name. Those in the folders replace
+// built-in ones of the same name.
 func All(folders ...string) ([]*Profile, error) {
 	names := Names()
 	for _, folder := range folders {
@@ -60,9 +60,8 @@ func All(folders ...string) ([]*Profile, error) {
 	return all, nil
 }
 
-// Find is a profile by its name, or by the path of a file of one's own: what has a slash or
-// ends with .yaml is a path. A file NAME.yaml in one of the folders comes before the
-// profile of that name that comes with Headway.
+// Find returns a profile by name or by path; a name with a slash or the ending .yaml is a
+// path. A file NAME.yaml in one of the folders replaces the built-in profile NAME.
 func Find(name string, folders ...string) (*Profile, error) {
 	if strings.ContainsAny(name, `/\`) || strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml") {
 		return Load(name)
@@ -80,7 +79,7 @@ func Find(name string, folders ...string) (*Profile, error) {
 	return Parse(name+".yaml", src)
 }
 
-// OfHost is the profile of the provider that is at a host; nil if none names it.
+// OfHost returns the profile whose patterns match a host; nil if there is none.
 func OfHost(host string, folders ...string) (*Profile, error) {
 	all, err := All(folders...)
 	if err != nil {
@@ -109,7 +108,7 @@ func Load(path string) (*Profile, error) {
 	return p, err
 }
 
-// Parse is [Load] for a file that was read already; name stands in errors.
+// Parse is like [Load] for the content of a file, which errors call name.
 func Parse(name string, src []byte) (*Profile, error) {
 	root, file := configfile.Parse(name, src, options)
 	if root == nil {
@@ -130,10 +129,10 @@ func Parse(name string, src []byte) (*Profile, error) {
 	return p, nil
 }
 
-// Text is the file that the profile was read from.
+// Text returns the file that the profile was read from.
 func (p *Profile) Text() []byte { return p.text }
 
-// JSON is what the file holds, for an encoder.
+// JSON returns the content of the file, for an encoder.
 func (p *Profile) JSON() any { return p.fields }
 
 func (p *Profile) read(s *configfile.Section) {
@@ -189,13 +188,13 @@ func (p *Profile) read(s *configfile.Section) {
 	s.Done()
 }
 
-// A field is a key of the file, and where its text goes.
+// A field is a key of the file and the variable for its text.
 type field struct {
 	key  string
 	into *string
 }
 
-// source reads where a figure comes from.
+// source reads the source of a figure.
 func (p *Profile) source(s *configfile.Section) (key string) {
 	s.Require("source", "a name under sources: every figure says where it is published")
 	s.Text("source", &key)
@@ -205,7 +204,7 @@ func (p *Profile) source(s *configfile.Section) (key string) {
 	return key
 }
 
-// readClass reads what is published about a pool, or about the account.
+// readClass reads the limits of a pool or of the account.
 func (p *Profile) readClass(s *configfile.Section, c *Class) {
 	for _, n := range s.List("limits") {
 		l := n.Section()

@@ -10,7 +10,7 @@ import (
 	"sync"
 )
 
-// Request is an attempt as it is matched.
+// Request is an attempt to be matched with pools.
 type Request struct {
 	Method string
 	Path   string
@@ -18,15 +18,15 @@ type Request struct {
 
 	rawQuery string
 	values   url.Values
-	open     func() (io.ReadCloser, error) // of the body; nil when it cannot be read twice
+	open     func() (io.ReadCloser, error) // opens the body; nil if it cannot be read twice
 	body     any
 	bytes    int
 	read     bool
 }
 
-// RequestOf is a request as it is matched. The path is that below base, the path of the
-// connection's address. A body is looked into only where a pool is by one of its fields,
-// only when it can be read again, and no further than 1 MiB.
+// RequestOf returns the request to match. Its path is relative to base, the path of the
+// connection's address. The body is read only if a pool depends on one of its fields and it
+// can be read again, and at most 1 MiB of it.
 func RequestOf(req *http.Request, base string) *Request {
 	r := &Request{Method: req.Method, Header: req.Header}
 	r.Method = cmp.Or(r.Method, http.MethodGet)
@@ -44,13 +44,13 @@ func RequestOf(req *http.Request, base string) *Request {
 	return r
 }
 
-// Body makes an attempt match by a body that was read already.
+// Body sets a body that was already read.
 func (r *Request) Body(b []byte) *Request {
 	r.decode(b)
 	return r
 }
 
-// maxBody is how much of a body is looked into.
+// maxBody is how much of a body is read.
 const maxBody = 1 << 20
 
 func (r *Request) decode(b []byte) {
@@ -60,19 +60,19 @@ func (r *Request) decode(b []byte) {
 	}
 }
 
-// field is a text in the body.
+// field returns a field of the body as text.
 func (r *Request) field(name string) string {
 	s, _ := at(r.fields(), name).(string)
 	return s
 }
 
-// size is the length of the body, as far as it is looked into.
+// size returns the length of the part of the body that is read.
 func (r *Request) size() int {
 	_ = r.fields()
 	return r.bytes
 }
 
-// fields is the body.
+// fields returns the decoded body.
 func (r *Request) fields() any {
 	if !r.read && r.open != nil {
 		r.read = true
@@ -87,7 +87,7 @@ func (r *Request) fields() any {
 	return r.body
 }
 
-// at is the value of a field, in which a dot stands between names.
+// at returns the value of a field. Dots separate the names of nested fields.
 func at(v any, name string) any {
 	for part := range strings.SplitSeq(name, ".") {
 		m, ok := v.(map[string]any)
@@ -111,16 +111,16 @@ func (r *Request) hasQuery(name string) bool {
 	return r.values.Has(name)
 }
 
-// Pools finds the pool of an attempt: the first that matches. The zero value has no
-// pools, so only the account's limits apply. It is safe for concurrent use, but not to
-// be copied after its first use.
+// Pools finds the pool of an attempt: the first one that matches. The zero value has no
+// pools, so only the account's limits apply. It is safe for concurrent use, and must not be
+// copied after its first use.
 type Pools struct {
 	List []Pool
-	// Base is the path of the connection's address; the paths of patterns are below it.
+	// Base is the path of the connection's address. Patterns match the path after it.
 	Base string
 
 	mu     sync.Mutex
-	routes map[string]string // what responses said of attempts alike
+	routes map[string]string // pools that responses named, by route
 }
 
 // Of returns the name of an attempt's pool; "" if only the account's limits apply.
@@ -131,7 +131,7 @@ func (p *Pools) Of(req *http.Request) string {
 	return p.Name(RequestOf(req, p.Base))
 }
 
-// Name is [Pools.Of] for an attempt that is not a request of net/http.
+// Name is like [Pools.Of] for an attempt that is not an http.Request.
 func (p *Pools) Name(r *Request) string {
 	for i := range p.List {
 		if name := p.List[i].of(r, func() string { return p.learned(r) }); name != "" {
@@ -141,8 +141,8 @@ func (p *Pools) Name(r *Request) string {
 	return ""
 }
 
-// Learn records which pool a response names for its attempt, where pools are named by a
-// response header. It returns that pool's name, "" if the response does not say.
+// Learn records the pool that a response names, for pools that are named by a response
+// header. It returns the pool's name, "" if the response names none.
 func (p *Pools) Learn(r *Request, header http.Header) string {
 	for i := range p.List {
 		pool := &p.List[i]
@@ -158,15 +158,14 @@ func (p *Pools) Learn(r *Request, header http.Header) string {
 }
 
 const (
-	// maxRoutes bounds the routes that are remembered.
+	// maxRoutes is the maximum number of remembered routes.
 	maxRoutes = 1024
-	// mixed marks a route whose attempts are of several pools.
+	// mixed marks a route whose attempts belong to several pools.
 	mixed = ""
 )
 
-// routesOf returns the keys under which the pool of similar attempts is remembered, the
-// most specific first: the method with the first two segments of the path, and with the
-// first.
+// routesOf returns the keys under which an attempt's pool is remembered, the most specific
+// first: the method with the first two path segments, and with the first one.
 func routesOf(r *Request) [2]string {
 	first, rest, _ := strings.Cut(strings.Trim(r.Path, "/"), "/")
 	second, _, _ := strings.Cut(rest, "/")
@@ -177,7 +176,7 @@ func (p *Pools) remember(r *Request, value string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.routes == nil || len(p.routes) >= maxRoutes {
-		p.routes = map[string]string{} // each costs an attempt to be learned again
+		p.routes = map[string]string{} // each is learned again from one attempt
 	}
 	all := routesOf(r)
 	p.routes[all[0]] = value

@@ -9,59 +9,58 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// Profile is what a provider publishes about its limits. It comes from [Named], [Load] or
-// [Parse]. Its methods are safe for concurrent use; it remembers what requests have cost
-// and of which pools their routes are, so each connection has one of its own.
+// Profile is what a provider publishes about its limits. It comes from [Find], [Load] or
+// [Parse]. Its methods are safe for concurrent use. It remembers costs of requests and
+// pools of routes, so each connection needs a profile of its own.
 type Profile struct {
 	name, title string
-	hosts       []string          // where the provider is, as patterns
-	note        string            // what a person should know beside the figures
-	sources     map[string]Source // where the figures come from
-	account     Class             // what all attempts share
-	pools       []Class           // attempts with limits of their own, the first that fits first
-	refusals    []Refusal         // answers that mean something else than their status says
-	ask         *Ask              // where limits can be asked for at no cost; nil for nowhere
+	hosts       []string          // patterns for the provider's hosts
+	note        string            // for users, beside the figures
+	sources     map[string]Source // of the figures
+	account     Class             // shared by all attempts
+	pools       []Class           // attempts with limits of their own; the first match counts
+	refusals    []Refusal         // responses whose meaning differs from their status
+	ask         *Ask              // where limits can be requested at no cost; nil if nowhere
 
-	file   string // empty for one that comes with Headway
+	file   string // empty if built in
 	text   []byte
 	fields any
 
 	finder Pools
 	mu     sync.Mutex
-	costs  map[alike]float64 // what requests took
+	costs  map[alike]float64 // costs that responses reported
 }
 
 // Name is the profile's name.
 func (p *Profile) Name() string { return p.name }
 
-// Sheet is a profile with all that it says, to be shown. It is made by [Show], and must not be
+// Sheet is the whole content of a profile, for display. [Show] creates it. It must not be
 // changed.
 type Sheet struct {
 	*Profile
-	// Note is what a person should know beside the figures.
+	// Note is for users, beside the figures.
 	Note string
-	// Sources are the pages that the figures are from, by the names that limits have for
-	// them.
+	// Sources are the pages that the figures come from, by the keys that limits refer to.
 	Sources map[string]Source
-	// Classes are what all attempts share, without a name, and then the pools.
+	// Classes are the account, which has no name, and the pools.
 	Classes []Class
 }
 
-// Show returns what a profile says.
+// Show returns the content of a profile.
 func Show(p *Profile) Sheet {
 	return Sheet{Profile: p, Note: p.note, Sources: p.sources, Classes: append([]Class{p.account}, p.pools...)}
 }
 
-// Title says which API the profile describes.
+// Title names the API that the profile describes.
 func (p *Profile) Title() string { return p.title }
 
-// Hosts are where the provider is, as patterns.
+// Hosts returns patterns for the provider's hosts.
 func (p *Profile) Hosts() []string { return p.hosts }
 
-// File is where the profile was read from; empty for one that comes with Headway.
+// File returns the file that the profile was read from; empty if it is built in.
 func (p *Profile) File() string { return p.file }
 
-// Pools lists the pools that requests can belong to, as a person calls them.
+// Pools returns the names of the pools that requests can belong to, for display.
 func (p *Profile) Pools() []string {
 	all := []string{}
 	for i := range p.pools {
@@ -72,8 +71,8 @@ func (p *Profile) Pools() []string {
 	return all
 }
 
-// Ask is the path at which limits can be asked for at no cost; empty where that is not
-// published. [Profile.Asked] reads the answer.
+// Ask returns the path at which limits can be requested at no cost; empty if the provider
+// publishes none. [Profile.Asked] reads the response.
 func (p *Profile) Ask() string {
 	if p.ask == nil {
 		return ""
@@ -81,13 +80,13 @@ func (p *Profile) Ask() string {
 	return p.ask.Path
 }
 
-// Source is a page of the provider, and when it was read.
+// Source is a page of the provider, and the day on which it was read.
 type Source struct {
 	URL  string
 	Date string // such as 2026-11-22
 }
 
-// Class is a pool, with what is published about it.
+// Class is a pool and its published limits.
 type Class struct {
 	Pool
 	Limits     []Limit
@@ -98,7 +97,7 @@ type Class struct {
 // LimitKind is the kind of a published limit.
 type LimitKind string
 
-// The kinds.
+// The kinds of published limits.
 const (
 	Window   LimitKind = "window"
 	Bucket   LimitKind = "bucket"
@@ -108,41 +107,42 @@ const (
 // Limit is one published figure.
 type Limit struct {
 	Kind LimitKind
-	// Size is in units for each Window; of a bucket also what it refills in that time.
+	// Size is the number of units in each Window; a bucket also refills by it in that time.
 	Size   float64
 	Window time.Duration
-	// Unit is requests unless it says something else.
+	// Unit is what is counted; empty means requests.
 	Unit string
 	// Plan names the customers who have this limit; empty for all. A limit with a plan is
 	// shown but not assumed.
 	Plan string
-	// Note is what else is said of it.
+	// Note has further conditions.
 	Note string
 	// Source is a key of the profile's sources.
 	Source string
 }
 
-// Cost is what a request takes of limits that do not count requests.
+// Cost is what a request costs in units other than requests.
 type Cost struct {
-	// Unit is what is counted, such as points or tokens; empty for requests.
+	// Unit is the unit, such as points or tokens; empty means requests.
 	Unit string
-	// Base is the assumed cost of a request before anything is known. Default 1.
+	// Base is the assumed cost of a request before any is reported. Default 1.
 	Base float64
-	// Rules override Base for some requests; the first that fits counts.
+	// Rules override Base for some requests; the first match counts.
 	Rules []CostRule
-	// Fields are fields of the request's body that hold a number: the first that is there
+	// Fields are fields of the request's body with a number. The first one that is present
 	// is added to the estimate.
 	Fields []string
-	// Bytes is how many bytes of a body are thought to take one unit; 0 leaves them out.
+	// Bytes is the assumed number of bytes of a body for each unit; 0 ignores the body's
+	// size.
 	Bytes float64
-	// Alike is a field of the body that requests of the same cost have in common, such as
-	// the query; empty when all of the pool count alike.
+	// Alike is a field of the body, such as the query. Requests with the same value cost
+	// the same. Empty means that all requests of the pool do.
 	Alike string
-	// Reports are fields of the answer's body that hold what the request took: the sum of
-	// those that are there. Header is a field of the header.
+	// Reports are fields of the response's body; the cost is the sum of those that are
+	// present. Header is a field of the response's header.
 	Reports []string
 	Header  string
-	// Parts are units within the cost, each with the fields that report it.
+	// Parts are units that are part of the cost, each with the fields that report it.
 	Parts  map[string][]string
 	Source string
 }
@@ -153,45 +153,47 @@ type CostRule struct {
 	Cost  float64
 }
 
-// Advertised names the fields of an answer that state one limit: header fields, or
-// fields of the body if In is "body".
+// Advertised names the response fields that state one limit: header fields, or fields of
+// the body if In is "body".
 type Advertised struct {
 	Name, Unit                                  string
 	Body                                        bool
-	Refills                                     bool // units come back one by one
+	Refills                                     bool // units return one by one
 	Limit, Remaining, Used, Reset, RefillPerSec string
-	UsedOf                                      string        // holds both, as 32/40
-	Window                                      time.Duration // of a bucket, the time in which it fills
+	UsedOf                                      string        // holds both, such as 32/40
+	Window                                      time.Duration // the time in which a bucket fills
 	Source                                      string
 }
 
-// Refusal is an answer that means something else than its status says.
+// Refusal is a response whose meaning differs from its status.
 type Refusal struct {
 	Status []int
-	// Header and Body are patterns of values that must all fit.
+	// Header and Body are patterns that must all match.
 	Header, Body map[string]string
-	// Class is what the answer stands for.
+	// Class is the real class of the response.
 	Class reason.Class
-	// Exhausted says that waiting does not help for long.
+	// Exhausted reports that a short wait does not help.
 	Exhausted bool
-	// Account says that it is about the whole account.
+	// Account reports that the refusal concerns the whole account.
 	Account bool
-	// Wait is how long to wait at least when the answer does not say.
+	// Wait is the minimum wait if the response has none.
 	Wait   time.Duration
 	Source string
 }
 
-// Ask is where limits can be asked for at no cost: an object of limits by their pools.
+// Ask is where limits can be requested at no cost. The response is an object of limits by
+// pool.
 type Ask struct {
 	Path string
-	// In is the field of the answer that holds the object.
+	// In is the field of the response that has the object.
 	In string
-	// Limit, Remaining and Reset are fields of each; Reset is in seconds of the Unix epoch.
+	// Limit, Remaining and Reset are fields of each limit. Reset is in seconds of the Unix
+	// epoch.
 	Limit, Remaining, Reset string
 	Source                  string
 }
 
-// class returns what is published about a pool; about the account if the profile has no
+// class returns the published limits of a pool, or of the account if the profile has no
 // such pool.
 func (p *Profile) class(pool string) *Class {
 	for i := range p.pools {
@@ -203,7 +205,7 @@ func (p *Profile) class(pool string) *Class {
 	return &p.account
 }
 
-// is reports whether a name is that of the pool, or of one of those that Each makes.
+// is reports whether name is the pool's name, or one that Each derives from it.
 func (c *Class) is(pool string) bool {
 	if pool == "" {
 		return false
@@ -214,8 +216,8 @@ func (c *Class) is(pool string) bool {
 	return c.Name != "" && len(pool) > len(c.Name) && pool[:len(c.Name)+1] == c.Name+":"
 }
 
-// classOf is [Profile.class] for a request of a pool: a pool without a name is found by
-// what it matches.
+// classOf is like [Profile.class] for a request. A pool without a name is found by its
+// Match.
 func (p *Profile) classOf(r *Request, pool string) *Class {
 	if c := p.class(pool); c != &p.account || pool == "" {
 		return c
@@ -228,13 +230,12 @@ func (p *Profile) classOf(r *Request, pool string) *Class {
 	return &p.account
 }
 
-// Limits returns the published limits of a pool that hold for every customer; those of
-// the account for "". A law may start with them. Limits on what cannot be known in
-// advance are left out.
+// Limits returns the published limits of a pool that apply to every customer; pool "" means
+// the account. A law may start with them. Limits that depend on unknown facts are left out.
 func (p *Profile) Limits(pool string) []control.Limit {
 	c := p.class(pool)
 	if pool != "" && c == &p.account {
-		for i := range p.pools { // one without a name
+		for i := range p.pools { // a pool without a name
 			if q := &p.pools[i]; q.Name == "" && q.Each != (Each{}) && q.Each.Response == "" {
 				c = q
 			}
@@ -263,10 +264,10 @@ func (p *Profile) Limits(pool string) []control.Limit {
 	return all
 }
 
-// At sets the path of the connection's address; the paths of patterns are below it.
+// At sets the path of the connection's address. Patterns match the path after it.
 func (p *Profile) At(base string) { p.finder.Base = base }
 
-// cited are the keys of the sources that figures and rules name.
+// cited returns the keys of the sources that limits and rules refer to.
 func (p *Profile) cited() []string {
 	var keys []string
 	for c := range p.all() {

@@ -43,8 +43,8 @@ func readPool(s *configfile.Section) Pool {
 	return p
 }
 
-// ReadMatch reads what attempts are matched with: path and method, which are a text or
-// a list of texts, and query, header and field, which map names to patterns.
+// ReadMatch reads a Match: path and method, each a text or a list of texts, and query,
+// header and field, which map names to patterns.
 func ReadMatch(s *configfile.Section) (m Match) {
 	m.Paths = texts(s, "path")
 	m.Methods = texts(s, "method")
@@ -66,7 +66,7 @@ func ReadMatch(s *configfile.Section) (m Match) {
 	return m
 }
 
-// ReadEach reads what parts a pool: segment, query, header and field, or response alone.
+// ReadEach reads what splits a pool: segment, query, header and field, or response alone.
 func ReadEach(s *configfile.Section) (e Each) {
 	if s == nil {
 		return e
@@ -83,7 +83,7 @@ func ReadEach(s *configfile.Section) (e Each) {
 	return e
 }
 
-// maxSegment is further into a path than anybody looks.
+// maxSegment bounds the position of a segment.
 const maxSegment = 32
 
 // texts reads a text, or a list of texts.

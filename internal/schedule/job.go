@@ -30,30 +30,30 @@ import (
 	sqlsink "github.com/headway-go/headway/sink/sqlite"
 )
 
-// Status is one connection's place in the schedule.
+// Status is the schedule of one connection.
 type Status struct {
 	Connection string `json:"connection"`
-	// File is where it is described.
+	// File is the connection's file.
 	File string `json:"file"`
-	// Running says that it is being collected, or waits for a place.
+	// Running reports that it is being collected, or waits for a slot.
 	Running bool `json:"running"`
-	// Lane is the one that is being collected; empty is both, or none.
+	// Lane is the lane that is being collected; empty if both, or none.
 	Lane collect.LaneKind `json:"lane,omitempty"`
-	// Next is when the next run begins, and CatchupNext when the catch-up's does
-	// where it has a timetable of its own. Each is zero while that run is under way.
+	// Next is when the next run begins, and CatchupNext when the next catch-up does if it
+	// has a timetable of its own. Each is zero while that run is under way.
 	Next        time.Time `json:"next,omitzero"`
 	CatchupNext time.Time `json:"catchup_next,omitzero"`
-	// Failures counts the runs in a row that failed for good.
+	// Failures counts consecutive runs that failed permanently.
 	Failures int `json:"failures"`
-	// Error is what the last run failed by, without content; empty if it did not.
+	// Error is the error of the last run, without content; empty if it succeeded.
 	Error string `json:"error,omitempty"`
 }
 
-// job runs one connection, again and again.
+// job runs one connection repeatedly.
 type job struct {
 	s         *Scheduler
 	file      *file
-	timetable string // the usual one, as it was when the job began
+	timetable string // the default timetable when the job began
 	stop      chan struct{}
 	cut       context.CancelFunc
 	done      chan struct{}
@@ -64,7 +64,7 @@ type job struct {
 	collector *collect.Collector // of the run under way
 }
 
-// begin starts a job; it waits for the one before it to end first.
+// begin starts a job, which first waits until the job before has ended.
 func (s *Scheduler) begin(f *file, timetable string, before *job) *job {
 	ctx, cut := context.WithCancel(context.Background())
 	j := &job{
@@ -125,7 +125,7 @@ func (j *job) loop(ctx context.Context) {
 	}
 }
 
-// take waits for a place among those that run; false when the job ends first.
+// take waits for a slot; it returns false if the job ends first.
 func (j *job) take() bool {
 	select {
 	case <-j.stop:
@@ -140,7 +140,7 @@ func (j *job) take() bool {
 	}
 }
 
-// guarded runs once. What panics in one connection must not end the others.
+// guarded runs once and recovers from a panic, so that other connections continue.
 func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -189,7 +189,7 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 	return collector.Run(ctx)
 }
 
-// FleetFor is the fleet that the connection's file names, or else another one.
+// FleetFor returns the fleet that the connection's file names, or other if it names none.
 func FleetFor(ctx context.Context, c *rest.Config, other *fleet.Fleet) (*fleet.Fleet, error) {
 	address := c.Provider.Fleet.Reveal()
 	switch address {
@@ -201,13 +201,13 @@ func FleetFor(ctx context.Context, c *rest.Config, other *fleet.Fleet) (*fleet.F
 	return fleet.Open(ctx, address)
 }
 
-// adopter is a store that takes over a state which an earlier version kept in the
-// file of the sink.
+// adopter is a store that takes over state which an earlier version stored in the sink's
+// file.
 type adopter interface {
 	Adopt(ctx context.Context, connection string, at collect.Location) (moved bool, err error)
 }
 
-// adopt moves the state out of the sink's file, where an earlier version kept it.
+// adopt moves the state out of the sink's file, where an earlier version stored it.
 func (j *job) adopt(ctx context.Context, sink collect.Sink) error {
 	store, ok := j.s.deps.Store.(adopter)
 	located, has := sink.(collect.Located)
@@ -223,8 +223,8 @@ func (j *job) adopt(ctx context.Context, sink collect.Sink) error {
 	return err
 }
 
-// hear passes an event on, and logs what a person would want to know of a run
-// that begins: what was edited, and signs that a list is not read as it is meant.
+// hear passes an event on. At the start of a run it logs what a user should know: what was
+// edited, and signs that a list is not read as intended.
 func (j *job) hear(e event.Event) {
 	log := j.s.deps.Log.With(slog.String("connection", e.Connection), slog.String("stream", e.Stream))
 	switch e.Type {
@@ -272,32 +272,32 @@ func (j *job) live() (collect.Live, bool) {
 	return c.Live()
 }
 
-// DefaultTimetable is that of connections whose file says none.
+// DefaultTimetable is the timetable of connections whose file has none.
 const DefaultTimetable = "@every 15m"
 
-// file is one connection file that was read.
+// file is a connection file.
 type file struct {
 	path      string
 	digest    [sha256.Size]byte
 	config    *rest.Config
 	timetable cron.Schedule
-	catchup   cron.Schedule // nil: with the steady state
-	database  string        // of the state; empty for a file
+	catchup   cron.Schedule // nil if it runs together with the steady lane
+	database  string        // of the state; empty if the state is in a file
 }
 
-// Connection is one connection file of a folder, for who runs it by other means than a
-// [Scheduler].
+// Connection is one connection file of a folder, for callers that do not use a [Scheduler].
 type Connection struct {
 	Path   string
 	Config *rest.Config
-	// Digest changes with the file and with what it takes from the environment.
+	// Digest changes with the file and the variables that it uses.
 	Digest string
-	// Steady is its timetable; Catchup is nil for one that is collected with it.
+	// Steady is its timetable. Catchup is nil if it has no timetable of its own.
 	Steady, Catchup cron.Schedule
 }
 
 // Read reads the folder of a configuration, for a store in its database or in the file
-// state. A file with a fault is left out; the errors name files and lines, all joined.
+// state. A file with an error is left out; the returned error joins all of them, with file
+// and line.
 func Read(c Config, state string) ([]Connection, error) {
 	c, usual, err := c.resolve()
 	if err != nil {
@@ -313,8 +313,7 @@ func Read(c Config, state string) ([]Connection, error) {
 	return all, faults
 }
 
-// list gives the connection files of a folder, by name. A folder that is not
-// there is an error: the configuration that names it expects collections.
+// list returns the connection files of a folder, sorted. A missing folder is an error.
 func list(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -331,8 +330,8 @@ func list(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// read reads one connection file. The environment counts as a part of it: it
-// holds the credentials.
+// read reads one connection file. Its digest includes the environment, which holds the
+// credentials.
 func read(path string, of Config, usual cron.Schedule, state string) (*file, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -376,8 +375,8 @@ func read(path string, of Config, usual cron.Schedule, state string) (*file, err
 	return f, nil
 }
 
-// SinkOf makes the sink of a connection whose state is in the file state, or in a
-// database. One that writes to standard output is an error: a daemon has no reader
+// SinkOf returns the sink of a connection whose state is in the file state, or in a
+// database. A sink that writes to standard output is an error, since a daemon has no reader
 // there.
 func SinkOf(c *rest.Config, state, database string) (collect.Sink, error) {
 	switch s := c.Sink; {
@@ -401,8 +400,9 @@ func SinkOf(c *rest.Config, state, database string) (collect.Sink, error) {
 	}
 }
 
-// FleetOf is a connection's way into a fleet, by key, as collect.Options has it; nil
-// without a fleet. A credential is the same where the provider's host and the secret are.
+// FleetOf returns a connection's fleet members by key, for collect.Options; nil if there is
+// no fleet. Two connections use the same credential if the provider's host and the secret
+// are equal.
 func FleetOf(f *fleet.Fleet, c *rest.Config) func(key string) headway.Fleet {
 	if f == nil {
 		return nil
@@ -418,8 +418,8 @@ func FleetOf(f *fleet.Fleet, c *rest.Config) func(key string) headway.Fleet {
 	}
 }
 
-// secretOf is what tells a credential from others. Of one that the provider replaces from
-// time to time it is what stays.
+// secretOf identifies a credential. For one that the provider rotates it uses the part that
+// stays.
 func secretOf(a rest.Auth) string {
 	if o := a.OAuth2; o != nil {
 		return o.TokenURL.String() + "\n" + o.ClientID.Reveal() + "\n" + o.ClientSecret.Reveal() + "\n" + o.RefreshToken.Reveal() + "\n" + o.TokenFile

@@ -20,13 +20,13 @@ type Lanes struct {
 	maxWallClock          time.Duration
 	failures              int
 	dueSteady, dueCatchup time.Time
-	// window is when max_wall_clock ends a catch-up that makes way in between.
+	// window is when max_wall_clock ends a catch-up that pauses in between.
 	window time.Time
 }
 
-// NewLanes begins at now with the steady state; the catch-up waits for its time.
-// A nil catchup has no timetable of its own. MaxWallClock bounds a catch-up from
-// its start over all its parts; 0 means no bound.
+// NewLanes starts with the steady lane; the catch-up waits for its time. If catchup is nil,
+// it has no timetable of its own. maxWallClock bounds a catch-up from its start over all
+// its parts; 0 means no bound.
 func NewLanes(steady, catchup cron.Schedule, maxWallClock time.Duration, now time.Time) *Lanes {
 	l := &Lanes{steady: steady, catchup: catchup, maxWallClock: maxWallClock, dueSteady: now}
 	if catchup != nil {
@@ -35,7 +35,7 @@ func NewLanes(steady, catchup cron.Schedule, maxWallClock time.Duration, now tim
 	return l
 }
 
-// Standing is what a [Lanes] has learned, so that another process can go on from there.
+// Standing is the state of a [Lanes], with which another process can continue.
 type Standing struct {
 	Failures int       `json:"failures,omitzero"`
 	Steady   time.Time `json:"steady"`
@@ -43,12 +43,12 @@ type Standing struct {
 	Window   time.Time `json:"window,omitzero"`
 }
 
-// Standing gives where the lanes stand.
+// Standing returns the current state.
 func (l *Lanes) Standing() Standing {
 	return Standing{l.failures, l.dueSteady, l.dueCatchup, l.window}
 }
 
-// Resume goes on from where lanes of the same timetables stood.
+// Resume continues from a state of lanes with the same timetables.
 func (l *Lanes) Resume(s Standing) {
 	l.failures, l.dueSteady, l.window = s.Failures, s.Steady, s.Window
 	if l.catchup != nil && !s.Catchup.IsZero() {
@@ -58,14 +58,14 @@ func (l *Lanes) Resume(s Standing) {
 
 // Turn is one run.
 type Turn struct {
-	// Lane is what to collect; empty is both.
+	// Lane is the lane to collect; empty means both.
 	Lane collect.LaneKind
-	// MaxWallClock bounds the run; 0 leaves the connection's own bound.
+	// MaxWallClock bounds the run; 0 means the connection's own bound.
 	MaxWallClock time.Duration
 }
 
-// Due is when the next run begins. The catch-up's instant is zero when it has no
-// timetable of its own.
+// Due returns when the next run begins. catchup is zero if the catch-up has no timetable of
+// its own.
 func (l *Lanes) Due() (next, steady, catchup time.Time) {
 	if next = l.dueSteady; l.catchup != nil && l.dueCatchup.Before(next) {
 		next = l.dueCatchup
@@ -73,8 +73,8 @@ func (l *Lanes) Due() (next, steady, catchup time.Time) {
 	return next, l.dueSteady, l.dueCatchup
 }
 
-// Begin says what to run at now, when a run is due. Where both lanes are due the
-// steady state goes first.
+// Begin returns the run to start at now, when one is due. If both lanes are due, the steady
+// lane goes first.
 func (l *Lanes) Begin(now time.Time) Turn {
 	if l.catchup == nil {
 		return Turn{}
@@ -92,8 +92,8 @@ func (l *Lanes) Begin(now time.Time) Turn {
 	return Turn{Lane: collect.Catchup, MaxWallClock: max(bound, RetryLeast)}
 }
 
-// Ended takes how a turn ended. Ok is false when running again is pointless as
-// things are; the lane is then tried again later each time.
+// Ended records the end of a turn. ok is false if another run would fail again unless
+// something changes; then the lane is retried later each time.
 func (l *Lanes) Ended(t Turn, s collect.Summary, err error, now time.Time) (ok bool) {
 	timetable, due := l.steady, &l.dueSteady
 	if t.Lane == collect.Catchup {
@@ -111,13 +111,13 @@ func (l *Lanes) Ended(t Turn, s collect.Summary, err error, now time.Time) (ok b
 	}
 	*due = at
 	if t.Lane == collect.Steady && s.State == collect.RunDeferred && s.Reason.Kind() == reason.KindPressure && l.dueCatchup.Before(at) {
-		l.dueCatchup = at // what holds the steady state back holds the past back too
+		l.dueCatchup = at // what delays the steady lane delays the catch-up too
 	}
 	return true
 }
 
-// afterCatchup is when a catch-up goes on: at once when it made way for the steady
-// state, at its next time when it is done or its bounds ended it.
+// afterCatchup returns when a catch-up continues: at once if it paused for the steady lane,
+// at its next time if it is done or reached a bound.
 func (l *Lanes) afterCatchup(s collect.Summary, at, now time.Time) time.Time {
 	_, capped := reason.AsCap(s.Reason)
 	switch {
@@ -130,19 +130,19 @@ func (l *Lanes) afterCatchup(s collect.Summary, at, now time.Time) time.Time {
 	return l.catchup.Next(now)
 }
 
-// The waits after a run that was deferred without saying until when, or whose
-// connection another process was collecting; the least wait; and the longest
-// after runs that failed in a row.
+// The waits after a run that was deferred without a time, and after one whose connection
+// another process was collecting; the minimum wait; and the maximum wait after consecutive
+// failures.
 const (
 	RetrySoon   = time.Minute
 	RetryLeast  = time.Second
 	RetryFailed = 24 * time.Hour
 )
 
-// Next is when to run again after a run that ended at now with a summary and an
-// error: one that was deferred at its RetryAt, any other by the timetable. Ok is
-// false when running again is pointless as things are: the provider refused for
-// good, or we are broken.
+// Next returns when to run again after a run that ended at now with a summary and an error:
+// at RetryAt if it was deferred, otherwise by the timetable. ok is false if another run
+// would fail again unless something changes, such as a provider's permanent refusal or a
+// bug.
 func Next(timetable cron.Schedule, s collect.Summary, err error, now time.Time) (at time.Time, ok bool) {
 	if _, held := errors.AsType[*collect.HeldError](err); held {
 		return now.Add(RetrySoon), true
@@ -158,7 +158,7 @@ func Next(timetable cron.Schedule, s collect.Summary, err error, now time.Time) 
 		if least := now.Add(RetryLeast); at.Before(least) {
 			at = least
 		}
-		// A timetable that comes first is not put off by one gap's wait.
+		// A timetable that is earlier is not delayed by one gap's wait.
 		if planned := timetable.Next(now); planned.Before(at) {
 			at = planned
 		}
@@ -168,8 +168,8 @@ func Next(timetable cron.Schedule, s collect.Summary, err error, now time.Time) 
 	return time.Time{}, false
 }
 
-// afterFailure is when to try again after so many runs in a row that failed, at
-// least one: by the timetable, but not before a minute that doubles each time.
+// afterFailure returns when to run again after a number of consecutive failures, at least
+// one: by the timetable, but not before a wait of one minute that doubles each time.
 func afterFailure(timetable cron.Schedule, failures int, now time.Time) time.Time {
 	wait := RetryFailed
 	if n := failures - 1; n < 11 {

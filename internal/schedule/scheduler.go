@@ -6,10 +6,9 @@
 // a day; a changed file resets that. A file that cannot be read leaves its connection
 // unchanged.
 //
-// [Next] and the rest of next.go are decisions, pure: the caller passes the
-// instant. [Scheduler] is the shell, safe for concurrent use; its time is real,
-// or that of a testing/synctest bubble. To run one connection at a terminal, use
-// the command.
+// [Lanes] and [Next] are pure: the caller passes the time. [Scheduler] is the shell and
+// safe for concurrent use; its time is real, or that of a testing/synctest bubble. For a
+// single run at a terminal use the command.
 package schedule
 
 import (
@@ -32,20 +31,21 @@ import (
 	"github.com/headway-go/headway/fleet"
 )
 
-// DefaultRunning is how many connections are collected at once.
+// DefaultRunning is the number of connections that are collected at once.
 const DefaultRunning = 32
 
-// Config is what is collected and when. Zero fields take the defaults.
+// Config says what is collected and when. Zero fields mean the defaults.
 type Config struct {
 	// Dir is the folder of the connection files, *.yaml and *.yml. Required.
 	Dir string
-	// Timetable is when connections run whose file does not say: a cron
-	// expression in local time. Default [DefaultTimetable].
+	// Timetable is the schedule of connections whose file has none: a cron expression in
+	// local time. Default [DefaultTimetable].
 	Timetable string
-	// Database is the URL of the database that holds the state; empty for a file.
+	// Database is the URL of the database that holds the state; empty if the state is in a
+	// file.
 	Database string
-	// Running bounds how many connections are collected at once, 1 to 10,000.
-	// Default [DefaultRunning]. Others wait for their turn.
+	// Running is the maximum number of connections that are collected at once, 1 to 10,000.
+	// Default [DefaultRunning]. Others wait.
 	Running int
 	// Lookup reads the environment for ${NAME} in files. Required.
 	Lookup func(name string) (string, bool)
@@ -72,18 +72,18 @@ func (c Config) resolve() (Config, cron.Schedule, error) {
 
 // Deps are the dependencies of a scheduler.
 type Deps struct {
-	// Store keeps the state of all connections. Its owner closes it, after Stop.
+	// Store holds the state of all connections. Its owner closes it, after Stop.
 	Store collect.Store
-	// State is the file of the store. Rotated credentials are kept beside it, and a
-	// sqlite sink of the same file commits its records together with the state.
-	// Empty is a store without a file: credentials are not kept.
+	// State is the file of the store. Rotated credentials are stored beside it, and a
+	// sqlite sink in the same file commits its records together with the state. Empty means
+	// a store without a file; then rotated credentials are not stored.
 	State string
-	// Fleet is that of the runs; nil means none.
+	// Fleet is used by all runs; nil means none.
 	Fleet *fleet.Fleet
-	// OnEvent gets the events of all runs; calls may come from several goroutines.
+	// OnEvent receives the events of all runs, from several goroutines.
 	OnEvent func(event.Event)
-	// Log gets a line for each run that begins and ends, and for what was edited
-	// since the last one. Default: none.
+	// Log receives a line when a run begins or ends, and about files that were edited since
+	// the last run. Default: none.
 	Log *slog.Logger
 }
 
@@ -97,8 +97,8 @@ type Scheduler struct {
 	stopped bool
 }
 
-// New makes a scheduler, which does nothing before [Scheduler.Load]. Running of
-// the configuration counts; the rest is checked.
+// New returns a scheduler, which does nothing before [Scheduler.Load]. It uses Running of
+// the configuration and checks the rest.
 func New(c Config, d Deps) (*Scheduler, error) {
 	c, _, err := c.resolve()
 	if err != nil {
@@ -113,8 +113,8 @@ func New(c Config, d Deps) (*Scheduler, error) {
 	return &Scheduler{deps: d, places: make(chan struct{}, c.Running), jobs: map[string]*job{}}, nil
 }
 
-// Check reads a configuration and its folder, for a store in the file state, and
-// changes nothing. The errors name files and lines, all joined.
+// Check reads a configuration and its folder, for a store in the file state, without
+// changing anything. The error joins all problems, with file and line.
 func Check(c Config, state string) error {
 	c, usual, err := c.resolve()
 	if err != nil {
@@ -124,10 +124,9 @@ func Check(c Config, state string) error {
 	return err
 }
 
-// Load reads the folder and lets its connections run from now on: new ones at
-// once, changed ones once the slice under way is committed, and those whose file
-// is gone no more. A file with a fault leaves its connection as it was; the
-// error joins the faults, and the others count all the same.
+// Load reads the folder and schedules its connections: new ones run at once, changed ones
+// restart after the current slice is committed, and those whose file is gone end. A file
+// with an error leaves its connection unchanged; the returned error joins these errors.
 func (s *Scheduler) Load(c Config) error {
 	c, usual, err := c.resolve()
 	if err != nil {
@@ -135,7 +134,7 @@ func (s *Scheduler) Load(c Config) error {
 	}
 	files, faults := readAll(c, usual, s.deps.State)
 	if files == nil && faults != nil {
-		return faults // the folder itself
+		return faults // the folder itself cannot be read
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +168,7 @@ func (s *Scheduler) Load(c Config) error {
 	return faults
 }
 
-// readAll reads every file of the folder; one with a fault stands without its
-// configuration.
+// readAll reads every file of the folder. A file with an error has no configuration.
 func readAll(c Config, usual cron.Schedule, state string) (files []*file, faults error) {
 	paths, err := list(c.Dir)
 	if err != nil {
@@ -181,7 +179,7 @@ func readAll(c Config, usual cron.Schedule, state string) (files []*file, faults
 	for _, path := range paths {
 		f, err := read(path, c, usual, state)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went away meanwhile
+			continue // it was removed meanwhile
 		}
 		if err == nil {
 			if first, twice := from[f.config.Name]; twice {
@@ -219,7 +217,7 @@ func (s *Scheduler) Stop(ctx context.Context) {
 	}
 }
 
-// Status is every connection at this instant, by name.
+// Status returns the schedule of every connection, by name.
 func (s *Scheduler) Status() []Status {
 	s.mu.Lock()
 	jobs := s.all()
@@ -231,7 +229,7 @@ func (s *Scheduler) Status() []Status {
 	return list
 }
 
-// Live are the runs under way, by the connection's name.
+// Live returns the runs under way, by the connection's name.
 func (s *Scheduler) Live() map[string]collect.Live {
 	s.mu.Lock()
 	jobs := s.all()
@@ -245,7 +243,7 @@ func (s *Scheduler) Live() map[string]collect.Live {
 	return live
 }
 
-// all are the jobs by name, with the lock held.
+// all returns the jobs by name. The lock must be held.
 func (s *Scheduler) all() []*job {
 	jobs := make([]*job, 0, len(s.jobs))
 	for _, j := range s.jobs {
@@ -255,8 +253,8 @@ func (s *Scheduler) all() []*job {
 	return jobs
 }
 
-// Options turns a connection file into the options of a run. Connector, Store
-// and Sink are left to the caller.
+// Options turns a connection file into the options of a run. The caller sets Connector,
+// Store and Sink.
 func Options(c *rest.Config) collect.Options {
 	host, err := os.Hostname()
 	if err != nil {
@@ -284,8 +282,8 @@ func Options(c *rest.Config) collect.Options {
 	o.Pacing.Breaker, o.Pacing.NoBreaker = p.Circuit.Config, p.Circuit.Off
 	atOnce := cmp.Or(o.Concurrency, collect.DefaultMaxConcurrency)
 	if base, ok := http.DefaultTransport.(*http.Transport); ok && atOnce > max(base.MaxIdleConnsPerHost, http.DefaultMaxIdleConnsPerHost) {
-		// By default two connections are kept; who asks more at once would make
-		// new ones, with a handshake, for nearly every request.
+		// By default two idle connections are kept. With more requests at once, nearly
+		// every request would need a new connection with a handshake.
 		base = base.Clone()
 		base.MaxIdleConnsPerHost = atOnce
 		base.MaxIdleConns = max(base.MaxIdleConns, atOnce)
