@@ -333,10 +333,10 @@ type spent struct {
 }
 
 // note records a provider's answer that a long quota is used up.
-func (s *spent) note(now time.Time, model string, said *signal.Signal) {
+func (s *spent) note(now time.Time, model string, response *signal.Signal) {
 	wait := spentFor
-	if said.HasRetryAfter {
-		wait = min(said.RetryAfter, spentMost)
+	if response.HasRetryAfter {
+		wait = min(response.RetryAfter, spentMost)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

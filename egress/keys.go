@@ -134,8 +134,8 @@ func (u *upstream) fleetAway() bool {
 	return false
 }
 
-// said adds a header field to an answer while the fleet server is unreachable.
-func (u *upstream) said(h http.Header) {
+// markFleet adds a header field to an answer while the fleet server is unreachable.
+func (u *upstream) markFleet(h http.Header) {
 	if u.fleetAway() {
 		h.Set(headerFleet, "away")
 	}

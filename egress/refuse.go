@@ -45,7 +45,7 @@ func (c *call) refuse(f provider.Refusal) {
 		elsewhere.Refuse(c.w, f)
 		return
 	}
-	c.up.said(c.w.Header())
+	c.up.markFleet(c.w.Header())
 	c.up.Description.Refuse(c.w, f)
 }
 

@@ -123,7 +123,7 @@ func (c *call) begun(res *http.Response, a *attempt, changed bool) {
 	if a != nil && a.approved || u.paced() {
 		h.Set(headerWait, milliseconds(c.log.Wait))
 	}
-	u.said(h)
+	u.markFleet(h)
 	if a != nil && a.approved {
 		c.advise(h, a)
 	}

@@ -21,19 +21,18 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// MaxSize is how large a file may be, in bytes.
+// MaxSize is the maximum size of a file, in bytes.
 const MaxSize = quotafile.MaxSize
 
-// Read reads the file's bytes. The name stands for the file in errors, which are an
-// [*Error] with everything that is wrong; then the configuration is zero. getenv is
-// os.Getenv or anything like it. Bytes that are not a configuration are an error,
-// never a panic.
+// Read parses a file. name stands for the file in errors. The error is an [*Error] with all
+// problems; then the configuration is the zero value. getenv is os.Getenv or a function
+// like it. Read does not panic, whatever the bytes.
 func Read(name string, data []byte, getenv func(string) string) (Config, error) {
 	root, file := configfile.Parse(name, data, configfile.Options{
 		What: "configuration", Want: "keys such as listen and providers",
 		Env: func(name string) (string, bool) { v := getenv(name); return v, v != "" },
 	})
-	var profiles []string // folders of the owner's own
+	var profiles []string // folders of user profiles
 	if dir := getenv(profile.FolderVariable); dir != "" {
 		profiles = append(profiles, dir)
 	}
@@ -102,7 +101,7 @@ func (m section) config(profiles []string) Config {
 	if n := m.Take("quota"); n != nil {
 		q := quotafile.Section(n)
 		c.Quota = &q
-		if len(c.Quota.Quota.Models) == 0 { // who lists none means all
+		if len(c.Quota.Quota.Models) == 0 { // a budget that lists no models applies to all
 			c.Quota.Quota.Models = map[string]quota.Model{OtherModels: {}}
 		}
 	}
@@ -123,7 +122,7 @@ func (m section) config(profiles []string) Config {
 	return c
 }
 
-// cors reads which web pages may call.
+// cors reads which web pages may call the daemon.
 func (m section) cors(c *Config) {
 	s := m.below("cors")
 	if s.Section == nil {
@@ -150,8 +149,8 @@ func (m section) cors(c *Config) {
 	}
 }
 
-// collections reads what is collected when. The files themselves are read by
-// the scheduler.
+// collections reads the folder and schedule of collections. The scheduler reads the
+// connection files.
 func (m section) collections() *Collections {
 	c := &Collections{Schedule: DefaultSchedule, Running: DefaultRunning}
 	m.Text("dir", &c.Dir)
@@ -164,7 +163,7 @@ func (m section) collections() *Collections {
 	return c
 }
 
-// telemetry reads where traces and metrics go; nil without an otlp section.
+// telemetry reads where traces and metrics are sent; nil without an otlp section.
 func (m section) telemetry() *Telemetry {
 	s := m.below("otlp")
 	if s.Section == nil {
@@ -233,7 +232,7 @@ func (m section) keys(list string, admin bool) (all []keys.Key) {
 	return all
 }
 
-// inner is what is wrong with the one key, without its number and name.
+// inner returns the problem of a key, without the key's number and name.
 func inner(err error) string {
 	if all, ok := err.(interface{ Unwrap() []error }); ok && len(all.Unwrap()) > 0 {
 		err = all.Unwrap()[0]
@@ -244,7 +243,7 @@ func inner(err error) string {
 	return "one whose every field is good: " + err.Error()
 }
 
-// instant reads a date or a date with time and zone.
+// instant reads a date, or a date with time and zone.
 func (m section) instant(key string, into *time.Time) {
 	var text string
 	n := m.Take(key)
@@ -261,9 +260,9 @@ func (m section) instant(key string, into *time.Time) {
 	n.Want("a date such as 2027-01-31, or 2027-01-31T18:00:00Z")
 }
 
-// distinct refuses a secret that is there twice: it would be an admin's, and stand in
-// the settings of a program that only calls. It refuses an id that two keys with roles
-// have, since the audit log names them by it.
+// distinct refuses a secret that two keys have: an admin's secret would be in the settings
+// of a program that only makes calls. It also refuses an id that two keys with roles have,
+// since the audit log identifies them by it.
 func (m section) distinct(c *Config) {
 	hashes, ids := map[string]string{}, map[string]bool{}
 	for _, k := range slices.Concat(c.AdminKeys, c.ViewKeys) {
@@ -288,7 +287,8 @@ func (m section) hash(seen map[string]string, list string, k keys.Key) {
 	seen[hash] = who
 }
 
-// exposure checks who can reach the listener against who is let in.
+// exposure checks that keys and TLS are configured if other machines can reach the
+// listener.
 func (m section) exposure(c *Config) {
 	if value, bound := c.exposed(); value != "" {
 		m.fail("listen", value, bound)
@@ -305,8 +305,8 @@ func (m section) exposure(c *Config) {
 	}
 }
 
-// ListenOn replaces the address to listen on, as a command line may ask for. The
-// error says what it would take.
+// ListenOn replaces the address to listen on, for a command-line flag. The error says what
+// the address requires.
 func (c *Config) ListenOn(address string) error {
 	c.Listen = address
 	file := configfile.NewFile("command line", configfile.Options{})
@@ -316,7 +316,7 @@ func (c *Config) ListenOn(address string) error {
 	return file.Err()
 }
 
-// exposed says what is wrong with the address; "" when nothing is.
+// exposed returns what is wrong with the address, and what is required; "" if nothing is.
 func (c *Config) exposed() (value, bound string) {
 	host, port, err := net.SplitHostPort(c.Listen)
 	if err == nil {
@@ -346,8 +346,8 @@ func (c *Config) exposed() (value, bound string) {
 		"a loopback address such as 127.0.0.1:" + port + ", or " + strings.Join(with, ", and ")
 }
 
-// Loopback reports whether only this machine reaches a host of an address to
-// listen on: localhost, a loopback address, or none, which stands for 127.0.0.1.
+// Loopback reports whether only this machine can reach a listener on a host: localhost, a
+// loopback address, or "", which means 127.0.0.1.
 func Loopback(host string) bool {
 	if host == "" || strings.EqualFold(host, "localhost") {
 		return true

@@ -21,8 +21,8 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// profile reads which of the provider's own figures are used. A provider whose host one of
-// them names has it without being asked.
+// profile reads which published limits are used. The default is the profile that lists the
+// upstream's host.
 func (m section) profile(p *Provider, folders []string) {
 	up := p.Description.Upstream
 	if m.Take("profile") == nil {
@@ -54,11 +54,11 @@ func (m section) profile(p *Provider, folders []string) {
 	p.Profile = found
 }
 
-// maxProviders bounds what one daemon proxies.
+// maxProviders is the maximum number of providers.
 const maxProviders = 1000
 
-// reserved are first segments of paths that the daemon serves itself.
-// "default" is the budget at the top.
+// reserved are first path segments that the daemon uses itself. "default" is the budget at
+// the top level.
 var reserved = []string{"v1", "healthz", "readyz", "metrics", "console", "assets", "default"}
 
 func (m section) providers(c *Config, profiles []string) {
@@ -151,13 +151,13 @@ func (m section) provider(name string, profiles []string) Provider {
 	return p
 }
 
-// defaultAllow: who lists no models means all of them.
+// defaultAllow reports whether the budget lists no models, which means all of them.
 func defaultAllow(s *quotafile.Settings) bool {
 	_, other := s.Quota.Models[OtherModels]
 	return other || len(s.Quota.Models) == 0
 }
 
-// rule is the charge rule of models that name none.
+// rule returns the charge rule for models without one.
 func (p *Provider) rule() (rule quota.Charge, ok bool) {
 	if rule, ok = p.Quota.Quota.Charges[p.Description.Charge]; ok {
 		return rule, true
@@ -165,10 +165,10 @@ func (p *Provider) rule() (rule quota.Charge, ok bool) {
 	return p.Description.Rule()
 }
 
-// complete gives models without a charge rule that of the provider's API, and
-// those that are not listed an entry. Limits by the minute are taken for the
-// provider's own, which nobody knows how it counts: they are spread, unless a burst
-// is given, or the file says spread: false.
+// complete sets the charge rule of the provider's API for models without one, and adds an
+// entry for unlisted models. Limits per minute are assumed to be the provider's, whose way
+// of counting is unknown. So they are spread, unless a burst is given or the file has
+// spread: false.
 func (p *Provider) complete() {
 	if p.Quota == nil {
 		return
@@ -186,12 +186,12 @@ func (p *Provider) complete() {
 	if !p.Quota.SaysSpread("") {
 		p.Quota.Quota.Global.Spread = true
 	}
-	// A permit that ends before its call would forget what the call used.
+	// The usage of a call that outlives its permit would be lost.
 	p.Quota.Quota.PermitTTLMS = max(p.Quota.Quota.PermitTTLMS, p.CallTimeout.Milliseconds())
 }
 
-// description reads what the API is like: a name that is known, and where the
-// owner's differs.
+// description reads the API: a known name, and settings in which the owner's upstream
+// differs.
 func (m section) description(p *Provider) {
 	apis := make(map[string]provider.API)
 	var order []string
@@ -215,7 +215,7 @@ func (m section) description(p *Provider) {
 	set.LimitHeaders = m.Words("limit_headers")
 	set.Addresses = m.Texts("addresses")
 	if m.File().Failed() > before {
-		return // what follows would only repeat them
+		return // the rest would only repeat these problems
 	}
 	d, err := provider.New(set)
 	if err != nil {
@@ -225,7 +225,7 @@ func (m section) description(p *Provider) {
 	p.Description = d
 }
 
-// fleet reads what the provider does in a fleet.
+// fleet reads the provider's mode in a fleet.
 func (m section) fleet(p *Provider) {
 	p.Fleet = FleetShare
 	configfile.Choice(m.Section, "fleet", &p.Fleet, map[string]FleetMode{
@@ -236,8 +236,8 @@ func (m section) fleet(p *Provider) {
 	}
 }
 
-// upstream reads where the API is. The URL is not repeated in a problem: what is
-// wrong with it may be a credential in it.
+// upstream reads the API's URL. Problems do not show the URL, which may contain a misplaced
+// credential.
 func (m section) upstream(set *provider.Settings) {
 	if !m.Has("upstream") {
 		if d, ok := provider.Builtin(set.API); ok && d.Upstream == nil {
@@ -255,8 +255,8 @@ func (m section) upstream(set *provider.Settings) {
 	set.Upstream = n.Value
 }
 
-// url reads the URL of an API, without what may be a credential in it. It is not
-// repeated in a problem: what is wrong with it may be one.
+// url reads an API's URL and refuses one with a credential. Problems do not show the URL,
+// which may contain one.
 func (m section) url(key string) *url.URL {
 	var text string
 	if m.Text(key, &text); text == "" {
@@ -285,8 +285,8 @@ func (m section) url(key string) *url.URL {
 	return u
 }
 
-// credential reads whose key goes to the provider. That has to be said: a proxy
-// that passes keys on by accident is as bad as one that lends its own.
+// credential reads whose key is sent to the provider. It must be explicit: passing the
+// clients' keys on by accident is as bad as lending the owner's.
 func (m section) credential(p *Provider) {
 	p.Key = m.key("key")
 	m.several(p)
@@ -306,7 +306,7 @@ func (m section) credential(p *Provider) {
 // maxKeys bounds the keys of one provider.
 const maxKeys = 100
 
-// several reads several of the provider's keys. One alone is like key.
+// several reads a list of keys. A list of one key is like key.
 func (m section) several(p *Provider) {
 	if m.Take("keys") == nil {
 		return
@@ -314,7 +314,7 @@ func (m section) several(p *Provider) {
 	all := m.List("keys")
 	switch n := m.Take("keys"); {
 	case n.Kind != configfile.List:
-		return // which has been said
+		return // which was reported
 	case len(all) == 0:
 		n.Fail("is empty; want at least one of ${NAME}, ${file:PATH} or {name: NAME, key: ${NAME}}")
 	case len(all) > maxKeys:
@@ -352,7 +352,7 @@ func (m section) several(p *Provider) {
 	}
 }
 
-// upstreamTLS reads whom to trust, and what to show.
+// upstreamTLS reads the certificate authorities to trust and the client certificate.
 func (m section) upstreamTLS(p *Provider) {
 	s := m.below("tls")
 	if s.Section == nil {
@@ -391,7 +391,7 @@ func (m section) upstreamTLS(p *Provider) {
 	p.TLS = t
 }
 
-// circuit reads when a provider that keeps failing is left alone.
+// circuit reads the settings of the circuit breakers.
 func (m section) circuit(c *egress.Circuit) {
 	n := m.Take("circuit")
 	switch {

@@ -15,16 +15,16 @@ import (
 	"github.com/headway-go/headway/internal/quotafile"
 )
 
-// section is one mapping of the file. Each method asks for one key.
+// section is one mapping of the file. Each method reads one key.
 type section struct{ *configfile.Section }
 
-// below is the section of a key; one of no keys when there is none.
+// below returns the section of a key; it is empty if the key is absent.
 func (m section) below(key string) section { return section{m.Below(key)} }
 
-// fail reports what a key is, and what is wanted there.
+// fail reports the value of a key, and what is expected.
 func (m section) fail(key, value, bound string) { m.Fail(key, "is %s; want %s", value, bound) }
 
-// store reads the URL of a database, whose password comes from elsewhere.
+// store reads the URL of a database, without its password.
 func (m section) store(c *Config) {
 	c.Store = m.Value("store")
 	at := c.Store.Reveal()
@@ -47,9 +47,8 @@ func (m section) store(c *Config) {
 // key reads a reference to a credential.
 func (m section) key(key string) Secret { return sendable(m.Take(key), false) }
 
-// header reads a reference to the value of a header, which may have spaces:
-// Bearer and a token. In the form that OTEL_EXPORTER_OTLP_HEADERS has they are
-// percent-encoded.
+// header reads a reference to the value of a header, which may contain spaces, such as
+// Bearer and a token. Spaces may be percent-encoded, as in OTEL_EXPORTER_OTLP_HEADERS.
 func (m section) header(key string) Secret {
 	s := m.Secret(key)
 	if v := s.Reveal(); !strings.Contains(v, " ") && strings.Contains(v, "%20") {
@@ -60,11 +59,11 @@ func (m section) header(key string) Secret {
 	return sendableAs(m.Take(key), s, true)
 }
 
-// sendable reads a reference to a secret that a header can hold.
+// sendable reads a reference to a secret that must be valid in a header.
 func sendable(n *configfile.Node, spaces bool) Secret { return sendableAs(n, n.Secret(), spaces) }
 
-// sendableAs refuses a secret that no header can hold. Spaces are allowed between
-// other characters only, if at all.
+// sendableAs refuses a secret that is not valid in a header. If spaces are allowed, then
+// only between other characters.
 func sendableAs(n *configfile.Node, s Secret, spaces bool) Secret {
 	v := s.Reveal()
 	bad := strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c > '~' || c == ' ' && !spaces })
@@ -75,7 +74,7 @@ func sendableAs(n *configfile.Node, s Secret, spaces bool) Secret {
 	return s
 }
 
-// file reads the name of a file, which must be there and readable.
+// file reads the name of a file, which must exist and be readable.
 func (m section) file(key string, into *string) {
 	m.Require(key, "the name of a PEM file")
 	if m.Text(key, into); *into == "" {
@@ -87,21 +86,20 @@ func (m section) file(key string, into *string) {
 	}
 	if err != nil {
 		if e, ok := errors.AsType[*fs.PathError](err); ok {
-			err = e.Err // the path stands beside it
+			err = e.Err // the path is reported anyway
 		}
 		m.fail(key, configfile.Quote(*into)+", which cannot be read: "+err.Error(), "a PEM file")
 	}
 }
 
-// budgetKeys are the environment's keys for a budget.
+// budgetKeys are the environment variables for a budget.
 var budgetKeys = []string{
 	quotafile.EnvCallsPerMinute, quotafile.EnvBurst, quotafile.EnvAdapt, quotafile.EnvEventBuffer,
 	quotafile.EnvLogLevel, quotafile.EnvScaleMin, quotafile.EnvScaleMax,
 }
 
-// environment puts the environment's keys over the budget at the top and that
-// of the only provider, which gets one by them if it has none. file stands for the
-// file in warnings.
+// environment applies the environment variables to the budget at the top level, and to that
+// of the only provider, which gets a budget if it has none. file is the name for warnings.
 func (c *Config) environment(file string, getenv func(string) string) error {
 	var set []string
 	for _, key := range budgetKeys {
@@ -141,7 +139,7 @@ func (c *Config) environment(file string, getenv func(string) string) error {
 // maxPrice bounds a price for a million tokens, in any currency.
 const maxPrice = 1e6
 
-// prices reads what the tokens of models cost.
+// prices reads the prices of models' tokens.
 func (m section) prices() Prices {
 	all := m.below("prices")
 	if all.Section == nil {
@@ -176,7 +174,7 @@ func (m section) prices() Prices {
 	return prices
 }
 
-// currency reads that of all prices, which takes one.
+// currency reads the currency of all prices, which prices require.
 func (m section) currency(c *Config) {
 	m.Text("currency", &c.Currency)
 	priced := slices.ContainsFunc(c.Providers, func(p Provider) bool { return len(p.Prices) > 0 })
@@ -189,7 +187,7 @@ func (m section) currency(c *Config) {
 	}
 }
 
-// maxWebhooks bounds how many webhooks there are.
+// maxWebhooks is the maximum number of webhooks.
 const maxWebhooks = 16
 
 // webhooks reads where events are sent.

@@ -16,8 +16,8 @@ const (
 	apiKeyGateway   = "Ocp-Apim-Subscription-Key"
 )
 
-// places are the headers in which clients present keys, whatever the API: an SDK
-// that is pointed at another provider still has its own way.
+// places are the headers for keys in all APIs. An SDK that is used with another provider
+// still sends its key in its own header.
 var places = [...]Auth{
 	{Header: authorization, Scheme: bearer},
 	{Header: apiKeyAnthropic},
@@ -26,8 +26,8 @@ var places = [...]Auth{
 	{Header: apiKeyGateway}, // Azure API Management
 }
 
-// Key is the key that the client presents: in the API's own place, else in any of
-// the usual ones. Google's also look into the URL. It is "" when there is none.
+// Key returns the client's key, "" if there is none. It is read from the header of the API,
+// else from any of the usual ones; for Google also from the URL.
 func (d *Description) Key(r *http.Request) string {
 	if key := d.Auth.read(r); key != "" {
 		return key
@@ -43,7 +43,7 @@ func (d *Description) Key(r *http.Request) string {
 	return ""
 }
 
-// read is the key in one place.
+// read returns the key in one place.
 func (a Auth) read(r *http.Request) string {
 	if a.Query != "" {
 		return parameter(r.URL.RawQuery, a.Query)
@@ -59,8 +59,8 @@ func (a Auth) read(r *http.Request) string {
 	return strings.TrimSpace(key)
 }
 
-// SetKey removes whatever the client presented, in any place, and presents key
-// instead; "" presents none. The URL's other parameters stay byte for byte.
+// SetKey removes the client's keys from all places and sets key instead; "" sets none. The
+// URL's other parameters keep their bytes.
 func (d *Description) SetKey(r *http.Request, key string) {
 	for _, place := range places {
 		r.Header.Del(place.Header)
@@ -73,7 +73,7 @@ func (d *Description) SetKey(r *http.Request, key string) {
 	r.URL.RawQuery = Without(r.URL.RawQuery, names...)
 	auth := d.Auth
 	if auth.Header == apiKeyGoogle && strings.Contains(r.URL.Path, "/openai/") {
-		// Google's compatibility with OpenAI documents this place only.
+		// Google's OpenAI-compatible API documents only this place.
 		auth = places[0]
 	}
 	switch {
@@ -91,9 +91,8 @@ func (d *Description) SetKey(r *http.Request, key string) {
 	}
 }
 
-// PassKey copies the credentials that the client presents in headers from src to
-// dst as they are, for a provider whose key the client holds itself. A key in the
-// URL stays there by itself.
+// PassKey copies the client's credentials from the headers src to dst, for a provider whose
+// key the client has itself. A key in the URL stays there.
 func (d *Description) PassKey(dst, src http.Header) {
 	for _, place := range places {
 		copyHeader(dst, src, place.Header)
@@ -120,7 +119,7 @@ func pairs(query string, take func(name, pair string)) {
 	}
 }
 
-// parameter is the first value of a parameter.
+// parameter returns the first value of a parameter.
 func parameter(query, name string) (value string) {
 	if query == "" {
 		return ""
@@ -138,8 +137,7 @@ func parameter(query, name string) (value string) {
 	return value
 }
 
-// Without is the query without the parameters of some names; the others stay
-// byte for byte.
+// Without returns the query without the named parameters. The others keep their bytes.
 func Without(query string, names ...string) string {
 	if query == "" {
 		return ""
@@ -156,13 +154,13 @@ func Without(query string, names ...string) string {
 	return strings.Join(kept, "&")
 }
 
-// list is names of headers in canonical form, and beginnings of names.
+// list has names of headers in canonical form, and prefixes.
 type list struct {
 	names    map[string]bool
 	prefixes []string
 }
 
-// newList reads names, and prefixes with a star at the end.
+// newList makes a list. An entry with a star at the end is a prefix.
 func newList(all ...string) list {
 	l := list{names: make(map[string]bool, len(all))}
 	for _, entry := range all {
@@ -188,25 +186,24 @@ func (l *list) has(name string) bool {
 }
 
 var (
-	// asked are the request headers that pass: those that say something of the
-	// body or the call, and those by which SDKs and providers know each other.
+	// asked are the request headers that pass: those about the body or the call, and those
+	// by which SDKs identify themselves.
 	asked = newList("Accept", "Accept-Language", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Range", "Content-Type",
 		"If-Match", "If-Modified-Since", "If-None-Match", "If-Range", "If-Unmodified-Since", "Prefer", "Range", "User-Agent",
 		"Idempotency-Key", "X-Idempotency-Key", "Request-Id", "X-Request-Id", "X-Client-Request-Id", "Traceparent", "Tracestate",
 		"Session_id", "Conversation_id", "Originator", "X-Server-Timeout",
 		"Anthropic-*", "Azureml-*", "Openai-*", "X-Goog-*", "X-Ms-*", "X-Stainless-*")
 
-	// barred are the request headers that pass by no configuration: the
-	// connection's own, credentials, and what an upstream or a proxy before it could
-	// take for the word of somebody it trusts.
+	// barred are request headers that never pass, whatever the configuration: credentials,
+	// and fields that an upstream may trust because a proxy usually sets them.
 	barred = newList("Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Ocp-Apim-Subscription-Key", "Cookie", "Cookie2", "Proxy",
 		"Accept-Encoding", "Client-Ip", "Cf-Connecting-Ip", "Forwarded", "Origin", "Referer", "True-Client-Ip", "Via", "X-Client-Ip", "X-Cluster-Client-Ip",
 		"X-Host", "X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "X-Original-*", "X-Real-Ip", "X-Rewrite-Url",
 		"X-Forwarded*", "X-Headway*")
 
-	// kept are the response headers that do not come back: what binds a browser or
-	// a client to the upstream's host, which is not ours. Whether a page of another
-	// origin may read the answer is Headway's to say.
+	// kept are the response headers that are removed: they bind a browser or client to the
+	// upstream's host, or allow pages of other origins to read the response, which is for
+	// Headway to decide.
 	kept = newList("Alt-Svc", "Clear-Site-Data", "Nel", "Public-Key-Pins", "Report-To", "Reporting-Endpoints", "Set-Cookie", "Set-Cookie2",
 		"Strict-Transport-Security", "Access-Control-*", "X-Headway*")
 
@@ -215,18 +212,16 @@ var (
 		"Transfer-Encoding", "Upgrade", "Http2-Settings", "Expect", "Host", "Content-Length")
 )
 
-// never reports whether a request header, in canonical form, may pass under no
-// configuration.
+// never reports whether a request header in canonical form passes under no configuration.
 func never(name string) bool { return hops.has(name) || barred.has(name) }
 
-// Forward copies to dst the request headers of src that go upstream: those of a
-// list and of [Description.RequestHeaders]. To a plain HTTP upstream, whose needs
-// nobody knows, go all but those that never pass.
+// Forward copies the request headers that go upstream from src to dst: a fixed list and
+// [Description.RequestHeaders]. For a plain HTTP upstream it copies all but those that
+// never pass.
 //
-// Credentials are not among them: [Description.SetKey] or [Description.PassKey]
-// adds one. Neither is Accept-Encoding, so that the caller decides whether it can
-// read what comes back. Both headers are canonical, as net/http makes them, and
-// share their values.
+// It copies no credentials; [Description.SetKey] or [Description.PassKey] adds one. It does
+// not copy Accept-Encoding, so that the caller decides which encodings it can read. Names
+// must be canonical, as in net/http. The headers share their values.
 func (d *Description) Forward(dst, src http.Header) {
 	connection := src["Connection"]
 	for name, values := range src {
@@ -248,8 +243,8 @@ func (d *Description) adds(name string) bool {
 	return false
 }
 
-// Return copies to dst the response headers of src that come back to the client,
-// which share their values. The length of the body is not among them.
+// Return copies the response headers that go to the client from src to dst. They share
+// their values. Content-Length is not copied.
 func (d *Description) Return(dst, src http.Header) {
 	connection := src["Connection"]
 	for name, values := range src {
@@ -259,8 +254,7 @@ func (d *Description) Return(dst, src http.Header) {
 	}
 }
 
-// owned reports whether the Connection header's lines declare a header as the
-// connection's own.
+// owned reports whether the Connection header lists a header as hop-by-hop.
 func owned(lines []string, name string) bool {
 	for _, line := range lines {
 		for option := range strings.SplitSeq(line, ",") {

@@ -16,40 +16,38 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// Call is what a request asks for.
+// Call is a parsed request.
 type Call struct {
-	// Model is what the path or the body names; empty when neither does.
+	// Model is the model in the path or body; empty if there is none.
 	Model string
-	// Stream says that the answer is to come in pieces.
+	// Stream reports that the response is requested as a stream.
 	Stream bool
-	// MaxTokens is the request's own bound on its output, for all its answers
-	// together, from 0 (none is given) to [quota.MaxTokens].
+	// MaxTokens is the request's bound on its output, over all its choices, up to
+	// [quota.MaxTokens]. 0 means that it has none.
 	MaxTokens int64
-	// Choices is how many answers are asked for, at least 1.
+	// Choices is the number of requested answers, at least 1.
 	Choices int64
-	// Metered: the call costs quota. The others are attempts and nothing more.
+	// Metered reports that the call costs quota. Other calls only count as attempts.
 	Metered bool
-	// Files: the call only keeps files, and names no model because it runs none.
+	// Files reports that the call only stores files. It runs no model and so names none.
 	Files bool
-	// Shape is how the response tells its use.
+	// Shape is the format in which the response reports its usage.
 	Shape Shape
-	// Texts are what the model of a metered call will read: messages, system, tools
-	// as JSON. It may be ranged over again, never is nil, and reads the body that
-	// was given to [Description.Call], which must not change meanwhile.
+	// Texts yields what the model of a metered call will read: messages, system prompt, and
+	// tools as JSON. It is never nil and may be ranged over again. It reads the body passed
+	// to [Description.Call], which must not change meanwhile.
 	Texts iter.Seq[string]
-	// Extra is flat tokens for what is not text: images, sound, files, input that
-	// is tokens already. What frames messages is not among them; the estimate
-	// adds it.
+	// Extra is a flat number of tokens for input other than text: images, sound, files, and
+	// input that is already tokens. The estimate adds the tokens around messages.
 	Extra int64
 }
 
-// Call reads what a request asks for. The path is decoded and begins after the
-// name of the provider in Headway's own paths; the body is the whole.
+// Call parses a request. path is decoded and begins after the provider's name; body is the
+// whole body.
 //
-// An error is for what no upstream would take, or what two readers could take in
-// two ways: a metered call whose body is not a JSON object, or which names two
-// models. It says so without repeating any of the body. Everything else that
-// cannot be read is left out.
+// Call returns an error for a metered call whose body is not a JSON object or names two
+// models, because upstreams would refuse it or differ in how they read it. The error
+// contains no part of the body. Everything else that cannot be parsed is ignored.
 func (d *Description) Call(method, path string, body []byte) (Call, error) {
 	r, model := d.route(method, path)
 	c := Call{Model: model, Stream: r.Stream, Choices: 1, Metered: r.Metered, Files: r.Files, Shape: r.Shape, Texts: silence}
@@ -65,8 +63,8 @@ func (d *Description) Call(method, path string, body []byte) (Call, error) {
 	if err != nil && (r.Metered || errors.Is(err, errTwoModels)) {
 		return c, fmt.Errorf("provider: %s %s: %w", method, strings.TrimPrefix(r.Path, "**"), err)
 	}
-	// A call that is not known here still says which model it is for, so that who
-	// is bound to models reaches no other by it.
+	// An unknown call may still name a model, so that a client that is restricted to some
+	// models cannot use another one through it.
 	if c.Model == "" {
 		c.Model = read.call.Model
 	}
@@ -85,17 +83,16 @@ func (d *Description) Call(method, path string, body []byte) (Call, error) {
 	return c, nil
 }
 
-// silence is not text.
+// silence yields no texts.
 func silence(func(string) bool) {}
 
-// Classify reads what one response of the upstream tells: it is [signal.Read],
-// after the upstream's own names of limit headers were put into those that it
-// knows. now is the wall clock when the response came; the body of an error may be
-// cut short.
+// Classify classifies a response by [signal.Read], after renaming the upstream's limit
+// headers to names that signal knows. now is the wall clock when the response arrived. The
+// body of an error may be truncated.
 //
-// A payment that is required (402, as several that copy OpenAI's API answer) is a
-// quota that is used up: no wait in place helps. Its class stays rejected, since
-// it says nothing of the rate.
+// Status 402 (payment required), as several copies of OpenAI's API send it, means that a
+// quota is used up, so a wait does not help. Its class stays Rejected, since it says
+// nothing about the rate.
 func (d *Description) Classify(now time.Time, status int, h http.Header, body []byte) signal.Signal {
 	s := signal.Read(now, status, d.renamed(h), body)
 	if status == http.StatusPaymentRequired && d.API != HTTP {
@@ -104,8 +101,8 @@ func (d *Description) Classify(now time.Time, status int, h http.Header, body []
 	return s
 }
 
-// renamed is h itself where nothing is to be renamed. A header that is there
-// under the known name already stays.
+// renamed returns h itself if nothing is renamed. A header that already has the known name
+// is kept.
 func (d *Description) renamed(h http.Header) http.Header {
 	out := h
 	for from, to := range d.LimitHeaders {
@@ -120,11 +117,11 @@ func (d *Description) renamed(h http.Header) http.Header {
 	return out
 }
 
-// maxParts is how many parts of a form are looked at.
+// maxParts is the maximum number of form parts that are read.
 const maxParts = 64
 
-// form reads a form with files: the model that it names, and flat tokens for each
-// file. A body that is not a form says nothing.
+// form reads a form with files: the model, and flat tokens for each file. It ignores a body
+// that is not a form.
 func (r *reading) form(body []byte, file int64) error {
 	line, _, whole := bytes.Cut(body[:min(len(body), 256)], []byte("\r\n"))
 	boundary, ok := bytes.CutPrefix(line, []byte("--"))
@@ -135,7 +132,7 @@ func (r *reading) form(body []byte, file int64) error {
 	for range maxParts {
 		p, err := parts.NextRawPart()
 		if err != nil {
-			break // the end, or a form that is the upstream's to refuse
+			break // the end, or an invalid form, which the upstream will refuse
 		}
 		if p.FileName() != "" {
 			r.call.Extra += file
@@ -154,27 +151,28 @@ func (r *reading) form(body []byte, file int64) error {
 	return nil
 }
 
-// Flat figures, in tokens, for what is not text. Its bytes say little about what
-// it costs: base64 runs at about one byte a token, an image at hundreds. What they
-// miss is settled when the provider tells its own.
+// Flat numbers of tokens for input other than text. The number of bytes says little about
+// its cost: base64 has about one byte a token, an image hundreds. Settling corrects the
+// error when the provider reports the usage.
 const (
-	// An image at OpenAI is 85 tokens in low detail and in high detail 85 more than
-	// 170 for each tile of 512 pixels: 765 for 1024x1024, 1105 for 2048x4096, as
-	// its guide to vision works out. Without a detail it is the former.
+	// An image at OpenAI costs 85 tokens in low detail. In high detail it costs 85 and 170
+	// for each tile of 512 pixels: 765 for 1024x1024, 1105 for 2048x4096, as in its guide
+	// to vision. Without a detail the former is assumed.
 	imageLow, imageAuto, imageHigh = 85, 765, 1105
-	// One at Anthropic is width x height / 750, scaled down to about 1,600 first.
+	// An image at Anthropic costs width x height / 750, after scaling to at most about
+	// 1,600.
 	imageAnthropic = 1600
-	// One at Gemini is 258 for each tile of 768 pixels, and so is a page of PDF.
+	// An image at Gemini costs 258 for each tile of 768 pixels, and so does a page of PDF.
 	imageGemini = 258
-	// Sound is half a minute, of 10 tokens a second at OpenAI, 32 at Gemini, where
-	// a film is 263 a second.
+	// Half a minute of sound, at 10 tokens a second at OpenAI and 32 at Gemini, where a
+	// film costs 263 a second.
 	soundOpenAI, soundGemini, filmGemini = 30 * 10, 30 * 32, 30 * 263
-	// A document is two pages, each as text and as an image: Anthropic says 1,500
-	// to 3,000 tokens a page for the text, Gemini 258 a page in all.
+	// A document of two pages, each as text and as an image: Anthropic states 1,500 to
+	// 3,000 tokens a page for the text, Gemini 258 a page in all.
 	fileOpenAI, fileAnthropic, fileGemini = 2 * 1500, 2 * 2250, 2 * 258
 )
 
-// flatGemini is the figure for a media type in Google's own API.
+// flatGemini returns the flat number for a media type in Google's API.
 func flatGemini(mime []byte) int64 {
 	switch {
 	case bytes.HasPrefix(mime, []byte("image/")):
@@ -188,7 +186,7 @@ func flatGemini(mime []byte) int64 {
 	}
 }
 
-// dataURL reports whether a string holds data instead of words, and the figure.
+// dataURL reports whether a string is a data URL, and its flat number.
 func dataURL(s []byte) (flat int64, ok bool) {
 	if !bytes.HasPrefix(s, []byte("data:")) || !bytes.Contains(s[:min(len(s), 128)], []byte(";base64,")) {
 		return 0, false

@@ -1,19 +1,17 @@
-// Package provider describes the APIs that egress stands in front of, as data:
-// where a call's model stands, which calls cost quota, what a request asks for,
-// how a key is presented, which headers pass, and how a refusal is said so that
-// the provider's own SDK understands it.
+// Package provider describes the APIs that egress proxies, as data: where a call names its
+// model, which calls cost quota, how a key is sent, which headers pass, and the form of a
+// refusal that the provider's own SDK understands.
 //
-// [Builtin] gives what is known of an API, [New] a description from the few lines
-// of a configuration. [Description.Call] is the verb of the hot path: one pass
-// over the body that builds no tree and copies no text.
+// [Builtin] returns a built-in description, and [New] one from a configuration.
+// [Description.Call] is on the hot path: it parses a body in one pass, without building a
+// tree or copying text.
 //
-// It counts no tokens (egress does that with [Call.Texts]), reads no
-// usage and sends nothing. What it cannot read is a call that is
-// estimated roughly, not an error: a provider that adds a member tomorrow is
-// served as before.
+// The package counts no tokens (egress does so with [Call.Texts]), reads no usage and sends
+// nothing. A call that it cannot parse is not an error but estimated roughly, so that new
+// fields of an API do no harm.
 //
-// A [Description] is not changed after it is made; all its methods are safe for
-// concurrent use. Nothing here reads a clock.
+// A [Description] is immutable, and its methods are safe for concurrent use. Nothing here
+// reads a clock.
 //
 // Stability: settling.
 package provider
@@ -31,92 +29,87 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// Profile is what a provider publishes of its limits: which requests share one, what they
-// cost, what responses say. A transport.Transport takes it. Each connection has one of its
-// own, since it remembers what requests took.
+// Profile has the limits that a provider publishes: which requests share one, what they
+// cost and what responses report. A transport.Transport uses it. Each connection needs a
+// profile of its own, since it remembers what requests cost.
 type Profile = profile.Profile
 
-// FindProfile gives a profile by its name ("github"; headway profiles list shows all), or
-// reads a file of one's own by its path. A file NAME.yaml in one of the folders comes before
-// the profile of that name that comes with Headway. The error names every problem of a file
-// with its line.
+// FindProfile returns a profile by name ("github"; "headway profiles list" shows all), or
+// reads one from a file by path. A file NAME.yaml in one of the folders replaces the
+// built-in profile NAME. The error names every problem of a file with its line.
 func FindProfile(name string, folders ...string) (*Profile, error) {
 	return profile.Find(name, folders...)
 }
 
-// API is a family of providers that speak alike.
+// API is a family of providers with the same API.
 type API string
 
 // The APIs.
 const (
-	// OpenAI is OpenAI and all that copy its API. Its SDKs' base URL ends with
-	// /v1, so a client's is http://127.0.0.1:8700/openai/v1/.
+	// OpenAI is OpenAI and all providers that copy its API. The base URL of its SDKs ends
+	// with /v1, so a client uses http://127.0.0.1:8700/openai/v1/.
 	OpenAI API = "openai"
-	// AzureOpenAI is OpenAI as Azure serves it, by deployment or under /openai/v1.
-	// Its api-version parameter passes like any other.
+	// AzureOpenAI is OpenAI on Azure, by deployment or under /openai/v1. Its api-version
+	// parameter passes unchanged.
 	AzureOpenAI API = "azure-openai"
-	// Anthropic is the Messages API. Its SDKs' base URL is without /v1.
+	// Anthropic is the Messages API. The base URL of its SDKs has no /v1.
 	Anthropic API = "anthropic"
-	// Gemini is Google's API, also as Vertex AI has it, and its compatibility with
-	// OpenAI's under /v1beta/openai. Its SDKs' base URL is without a version.
+	// Gemini is Google's API, also on Vertex AI, and its OpenAI-compatible API under
+	// /v1beta/openai. The base URL of its SDKs has no version.
 	Gemini API = "gemini"
-	// HTTP is any other upstream: every request is a call that costs one, without
-	// model or tokens.
+	// HTTP is any other upstream. Every request is a call without model or tokens.
 	HTTP API = "http"
 )
 
-// Auth is how a key is presented: in Header, or as the URL parameter Query.
+// Auth is where a key is sent: in Header, or as the URL parameter Query.
 type Auth struct {
 	Header string // canonical, such as "X-Api-Key"; empty when in the URL
-	Scheme string // stands before the key with a space, such as "Bearer"; may be empty
+	Scheme string // precedes the key, such as "Bearer"; may be empty
 	Query  string // such as "key"; empty when in a header
 }
 
 // Description is one upstream.
 type Description struct {
-	// API is whose manners it has.
+	// API is the family of the upstream.
 	API API
-	// Upstream is scheme, host and an optional path that stands before every
-	// request's own.
+	// Upstream has scheme and host, and optionally a path prefix for all requests.
 	Upstream *url.URL
-	// Auth is how the upstream wants its key.
+	// Auth is where the upstream expects its key.
 	Auth Auth
-	// Charge is the name of quota's rule.
+	// Charge is the name of the quota rule.
 	Charge string
-	// Routes are the calls that are known; the first that matches counts. All else
-	// is passed on as an attempt that costs no quota.
+	// Routes are the known calls; the first match counts. Other calls pass as attempts that
+	// cost no quota.
 	Routes []Route
-	// Addresses are members of JSON answers that hold an address of the upstream
-	// which clients call with their key, such as "results_url".
+	// Addresses are members of JSON responses with URLs of the upstream that clients call
+	// with their key, such as "results_url".
 	Addresses []string
-	// RequestHeaders pass to the upstream beside those that always do, in canonical
-	// form, by name or, with a star at the end, by prefix: "X-Title", "X-Acme-*".
+	// RequestHeaders are headers that pass in addition to the fixed ones, in canonical
+	// form; a star at the end makes a prefix: "X-Title", "X-Acme-*".
 	RequestHeaders []string
-	// LimitHeaders are the upstream's own names for limit headers, and the names
-	// that package signal knows: "X-Acme-Left": "X-Ratelimit-Remaining".
+	// LimitHeaders maps the upstream's names of limit headers to names that package signal
+	// knows: "X-Acme-Left": "X-Ratelimit-Remaining".
 	LimitHeaders map[string]string
 }
 
-// Settings are what a configuration says of a provider. Only API is needed where
-// the built-in description has an upstream; a provider that copies OpenAI's API
-// needs Upstream too.
+// Settings are the settings of a provider. Only API is required if the built-in description
+// has an upstream; a provider that copies OpenAI's API needs Upstream too.
 type Settings struct {
 	// API is one of the constants.
 	API API
 	// Upstream is https://host or http://host, with an optional path prefix. It
 	// replaces the built-in one.
 	Upstream string
-	// AuthHeader and AuthScheme, or AuthQuery, replace the built-in way to present
-	// a key. A scheme without a header is for Authorization.
+	// AuthHeader and AuthScheme, or AuthQuery, replace the built-in place of the key. A
+	// scheme without a header is for Authorization.
 	AuthHeader, AuthScheme, AuthQuery string
-	// Charge replaces the built-in rule. Whether quota has it is quota's to say. An
-	// upstream that speaks OpenAI's API and is not OpenAI has no rule of its own: it
-	// is charged its total by default.
+	// Charge replaces the built-in quota rule; the quota checks that it exists. An upstream
+	// that copies OpenAI's API is charged its total by default.
 	Charge string
 	// RequestHeaders and LimitHeaders are as in [Description].
 	RequestHeaders []string
 	LimitHeaders   map[string]string
-	// Addresses are members of JSON answers beside those that are known of the API; see
+	// Addresses are members of JSON responses in addition to the known ones of the API; see
 	// [Description].
 	Addresses []string
 }
@@ -124,8 +117,8 @@ type Settings struct {
 // APIs lists the known APIs.
 func APIs() []API { return []API{OpenAI, AzureOpenAI, Anthropic, Gemini, HTTP} }
 
-// Builtin gives what is known of an API; ok is false for one that is not. The
-// upstream is nil for Azure OpenAI and HTTP, where each owner has another.
+// Builtin returns the built-in description of an API; ok is false if it is unknown. The
+// upstream is nil for Azure OpenAI and HTTP, which differ for each owner.
 func Builtin(api API) (d Description, ok bool) {
 	d = Description{API: api, Routes: modelRoutes}
 	switch api {
@@ -150,9 +143,8 @@ func Builtin(api API) (d Description, ok bool) {
 	return d, true
 }
 
-// New gives the description that the settings ask for. Errors name the field, its
-// value and what it must be, except that no part of a URL's user information is
-// repeated.
+// New returns the description for some settings. Errors have the field, its value and its
+// bound, but nothing of a URL's user information.
 func New(s Settings) (Description, error) {
 	d, ok := Builtin(s.API)
 	if !ok {
@@ -206,7 +198,7 @@ func New(s Settings) (Description, error) {
 	return d, nil
 }
 
-// upstream reads a base URL.
+// upstream parses a base URL.
 func upstream(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -223,7 +215,7 @@ func upstream(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// present takes over how a key is presented.
+// present sets where a key is sent.
 func (d *Description) present(s Settings) error {
 	switch {
 	case s.AuthQuery != "" && (s.AuthHeader != "" || s.AuthScheme != ""):
@@ -246,26 +238,26 @@ func (d *Description) present(s Settings) error {
 	return nil
 }
 
-// Rule is quota's standard charge of the description's name; ok is false when the
-// name is not a standard one.
+// Rule returns the standard quota rule named in the description; ok is false if the name is
+// not a standard one.
 func (d *Description) Rule() (rule quota.Charge, ok bool) {
 	rule, ok = quota.StandardCharges()[d.Charge]
 	return rule, ok
 }
 
-// token reports whether s is one in the sense of HTTP: a header's name, or a word.
+// token reports whether s is an HTTP token, such as a header's name.
 func token(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 	})
 }
 
-// Shape says in which API's words a response reports its usage.
+// Shape is the format in which a response reports its usage.
 type Shape = usage.Shape
 
 // The shapes.
 const (
-	ShapeNone             = usage.None             // Reports nothing: such a body is not looked at.
+	ShapeNone             = usage.None             // Reports nothing: the body is not read.
 	ShapeOpenAIChat       = usage.OpenAIChat       // Chat completions, and legacy completions.
 	ShapeOpenAIResponses  = usage.OpenAIResponses  // The Responses API.
 	ShapeOpenAIEmbeddings = usage.OpenAIEmbeddings // Embeddings, which have input only.

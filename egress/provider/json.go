@@ -7,12 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// The reader of JSON here finds members in place. It is tolerant: it checks that
-// strings end and that brackets balance, and leaves the finer points to the
-// upstream. Positions are offsets into one body; -1 says that the body ends
-// before the value does, or holds none.
+// This JSON reader finds members in place. It is tolerant: it checks that strings end and
+// brackets balance, and leaves the rest to the upstream. Positions are offsets into the
+// body; -1 means that the body ends before the value does, or has no value.
 
-// space is the position of the next byte that is not white space.
+// space returns the position of the next byte that is not white space.
 func space(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\t' || b[i] == '\r') {
 		i++
@@ -20,7 +19,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// at is the byte at a position, 0 beyond the end.
+// at returns the byte at a position, 0 after the end.
 func at(b []byte, i int) byte {
 	if uint(i) < uint(len(b)) {
 		return b[i]
@@ -28,7 +27,7 @@ func at(b []byte, i int) byte {
 	return 0
 }
 
-// quoted is the position after the string that begins at i.
+// quoted returns the position after the string that begins at i.
 func quoted(b []byte, i int) int {
 	for j := i + 1; ; {
 		n := bytes.IndexByte(b[j:], '"')
@@ -46,7 +45,7 @@ func quoted(b []byte, i int) int {
 	}
 }
 
-// skip is the position after the value that begins at i.
+// skip returns the position after the value that begins at i.
 func skip(b []byte, i int) int {
 	for depth := 0; i < len(b); {
 		switch c := b[i]; c {
@@ -65,7 +64,7 @@ func skip(b []byte, i int) int {
 			i++
 		case ' ', '\n', '\t', '\r', ',', ':':
 			if depth == 0 {
-				return -1 // no value at all
+				return -1 // no value
 			}
 			i++
 			continue
@@ -83,7 +82,7 @@ func skip(b []byte, i int) int {
 	return -1
 }
 
-// bare is the position after a number or a word such as true; i when there is none.
+// bare returns the position after a number or a word such as true; i if there is none.
 func bare(b []byte, i int) int {
 	for i < len(b) {
 		switch c := b[i]; {
@@ -96,10 +95,9 @@ func bare(b []byte, i int) int {
 	return i
 }
 
-// each calls member for each of an object's members, or item for each of an
-// array's, with the position of its value, and goes on at the position that comes
-// back. It returns the position after the closing bracket, or the first negative
-// one that came back.
+// each calls member for each member of an object, or item for each element of an array,
+// with the position of its value. It continues at the position that they return. It returns
+// the position after the closing bracket, or the first negative position that they return.
 func each(b []byte, i int, member func(key []byte, i int) int) int {
 	object, end := b[i] == '{', b[i]+2 // '{'+2 is '}', '['+2 is ']'
 	i = space(b, i+1)
@@ -139,8 +137,8 @@ func each(b []byte, i int, member func(key []byte, i int) int) int {
 	}
 }
 
-// plain is what a string's inside stands for; the same bytes where nothing is
-// escaped.
+// plain returns the text of a string without its quotes. It returns the same bytes if
+// nothing is escaped.
 func plain(s []byte) []byte {
 	i := bytes.IndexByte(s, '\\')
 	if i < 0 {
@@ -183,7 +181,7 @@ func plain(s []byte) []byte {
 	}
 }
 
-// unit reads u and four digits, and says how many bytes that was.
+// unit reads u and four digits, and returns the number of bytes read.
 func unit(s []byte) (r rune, n int) {
 	if len(s) < 5 {
 		return utf8.RuneError, 1
@@ -195,11 +193,10 @@ func unit(s []byte) (r rune, n int) {
 	return rune(v), 5
 }
 
-// maxDigits is longer than any number that means something.
+// maxDigits is more digits than any useful number has.
 const maxDigits = 32
 
-// number reads a count of tokens: whole, not negative, and bounded; 0 for
-// anything else.
+// number parses a count of tokens, from 0 to limit; 0 for anything else.
 func number(b []byte, limit int64) int64 {
 	if len(b) > maxDigits {
 		return 0
@@ -214,19 +211,19 @@ func number(b []byte, limit int64) int64 {
 	return int64(min(v, float64(limit)))
 }
 
-// maxDepth is deeper than any message. What lies below counts as it stands.
+// maxDepth is deeper than any message. Deeper values count as raw JSON.
 const maxDepth = 24
 
-// walk goes through what a model reads. It gives the texts to say, or, without
-// it, adds up what is not text.
+// walk visits what a model reads. It passes the texts to say or, if say is nil, adds up
+// what is not text.
 type walk struct {
 	body []byte
 	say  func(string) bool
 	flat int64
 }
 
-// value takes one value and returns the position after it, or -1 at the end of
-// the body or when nobody wants more.
+// value visits one value and returns the position after it; -1 at the end of the body, or
+// when say returns false.
 func (w *walk) value(i, depth int) int {
 	switch at(w.body, i) {
 	case '"':
@@ -241,7 +238,7 @@ func (w *walk) value(i, depth int) int {
 			return w.raw(i)
 		}
 		return each(w.body, i, func(_ []byte, i int) int {
-			// Embeddings and legacy prompts may be given as tokens already.
+			// Embeddings and legacy prompts may be tokens.
 			if c := at(w.body, i); c >= '0' && c <= '9' {
 				w.flat++
 			}
@@ -252,7 +249,7 @@ func (w *walk) value(i, depth int) int {
 	}
 }
 
-// text takes a string.
+// text visits a string.
 func (w *walk) text(i int) int {
 	end := quoted(w.body, i)
 	if end < 0 || end == i+2 {
@@ -267,8 +264,7 @@ func (w *walk) text(i int) int {
 	return end
 }
 
-// raw takes a value as it stands: arguments of tools, for example, whose names are
-// read too.
+// raw visits a value as raw JSON, such as the arguments of tools, whose names are read too.
 func (w *walk) raw(i int) int {
 	if at(w.body, i) == '"' {
 		return w.text(i)
@@ -280,7 +276,7 @@ func (w *walk) raw(i int) int {
 	return end
 }
 
-// object takes one message, or one part of one.
+// object visits a message, or a part of one.
 func (w *walk) object(i, depth int) int {
 	var (
 		kind         []byte // its type
@@ -299,7 +295,7 @@ func (w *walk) object(i, depth int) int {
 		case "role", "id", "call_id", "tool_call_id", "tool_use_id", "file_uri", "status", "metadata", "model", "cache_control",
 			"mime_type", "mimeType", "media_type", "data", "signature", "thought_signature", "thoughtSignature",
 			"encrypted_content", "annotations", "logprobs", "task_type", "taskType":
-			// Not for the model to read, or not as text.
+			// The model does not read it, or not as text.
 		case "image_url":
 			image = true
 			if at(w.body, i) == '{' {
@@ -311,7 +307,7 @@ func (w *walk) object(i, depth int) int {
 				})
 			}
 		case "result":
-			// An image that was generated before; other results are words.
+			// An image that was generated before. Other results are text.
 			if at(w.body, i) != '"' || string(kind) != "image_generation_call" {
 				return w.value(i, depth+1)
 			}
@@ -364,8 +360,8 @@ func imageOpenAI(detail string) int64 {
 	}
 }
 
-// source takes Anthropic's source of an image or document, which may be text
-// after all, and returns end.
+// source visits Anthropic's source of an image or document, which may be text, and returns
+// end.
 func (w *walk) source(i, end int, image bool, depth int) int {
 	var kind []byte
 	words := 0
@@ -393,7 +389,7 @@ func (w *walk) source(i, end int, image bool, depth int) int {
 	return end
 }
 
-// peek is the string at a position; nil when there is none.
+// peek returns the string at a position; nil if there is none.
 func (w *walk) peek(i int) []byte {
 	if at(w.body, i) != '"' {
 		return nil
@@ -405,7 +401,7 @@ func (w *walk) peek(i int) []byte {
 	return plain(w.body[i+1 : end-1])
 }
 
-// mime is the media type in an object of Google's.
+// mime returns the media type in an object of Google's API.
 func (w *walk) mime(i int) (kind []byte) {
 	if at(w.body, i) != '{' {
 		return nil

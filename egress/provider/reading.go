@@ -8,31 +8,31 @@ import (
 )
 
 const (
-	// maxModel is the longest model name that is read, as package quota bounds it.
+	// maxModel is the maximum length of a model's name, as in package quota.
 	maxModel = 256
-	// maxChoices is more answers than any API gives at once.
+	// maxChoices is more answers than any API returns at once.
 	maxChoices = 1024
-	// maxSpans is how many members of a request hold what the model reads.
+	// maxSpans is the maximum number of members with text for the model.
 	maxSpans = 12
 )
 
 var errTwoModels = errors.New(`the body names two models: "model" must be there once`)
 
-// reading is one pass over a request's body. One reader does for all APIs, since
-// no member means one thing here and another there.
+// reading is one pass over a request's body. It serves all APIs, since no member has two
+// meanings.
 type reading struct {
 	body  []byte
-	call  Call // what was found
-	named bool // a model was
+	call  Call // the result
+	named bool // a model was named
 
-	// spans are where the members begin that the model reads.
+	// spans are the positions of members with text for the model.
 	spans [maxSpans]span
 	n     int
 }
 
 type span struct {
 	at  int
-	raw bool // as JSON, not as the strings in it
+	raw bool // as raw JSON, not the strings in it
 }
 
 // request reads the whole body.
@@ -58,10 +58,10 @@ func (r *reading) request() error {
 	return nil
 }
 
-// twoModels is a position that says so.
+// twoModels is a position that reports the error.
 const twoModels = -2
 
-// member takes one of the request's own members.
+// member visits a member of the request.
 func (r *reading) member(key []byte, i int) int {
 	switch string(key) {
 	case "messages", "contents", "input", "prompt", "content", "system", "systemInstruction", "system_instruction",
@@ -80,7 +80,7 @@ func (r *reading) member(key []byte, i int) int {
 			return each(r.body, i, r.config)
 		}
 	default:
-		// Some servers take a member in any case, so any case names the model.
+		// Some servers ignore case, so a member in any case names the model.
 		if len(key) == len("model") && bytes.EqualFold(key, []byte("model")) {
 			return r.model(i)
 		}
@@ -88,7 +88,7 @@ func (r *reading) member(key []byte, i int) int {
 	return skip(r.body, i)
 }
 
-// config takes one member of Gemini's generationConfig.
+// config visits a member of Gemini's generationConfig.
 func (r *reading) config(key []byte, i int) int {
 	switch string(key) {
 	case "maxOutputTokens", "max_output_tokens":
@@ -137,7 +137,7 @@ func (r *reading) name(model []byte) error {
 	return nil
 }
 
-// words takes a member whose strings the model reads.
+// words visits a member whose strings the model reads.
 func (r *reading) words(i int) int {
 	w := walk{body: r.body}
 	end := w.value(i, 0)
@@ -146,7 +146,7 @@ func (r *reading) words(i int) int {
 	return end
 }
 
-// schema takes a member that the model reads as it stands.
+// schema visits a member that the model reads as raw JSON.
 func (r *reading) schema(i int) int {
 	end := skip(r.body, i)
 	if c := at(r.body, i); c == '{' || c == '[' {
@@ -162,7 +162,7 @@ func (r *reading) note(i int, raw bool) {
 	}
 }
 
-// texts gives what the model reads, member after member.
+// texts yields what the model reads, member by member.
 func (r *reading) texts(yield func(string) bool) {
 	for _, s := range r.spans[:r.n] {
 		if s.raw {

@@ -11,70 +11,68 @@ import (
 )
 
 const (
-	// maxRetry is the longest wait that an SDK is asked to sit out by itself.
-	// As their sources read in 2026, all but Google's prefer retry-after-ms to
-	// Retry-After, try twice more by default, and obey x-should-retry before the
-	// status. What they make of the wait:
+	// maxRetry is the longest wait for which SDKs are asked to retry by themselves. In
+	// 2026, all SDKs but Google's prefer retry-after-ms to Retry-After, retry twice by
+	// default, and follow x-should-retry before the status. They treat the wait as follows:
 	//   - openai-go cuts it to 8 s (DefaultMaxServerDelay);
 	//   - openai-python waits up to 120 s and gives up beyond; its older releases,
-	//     and anthropic-sdk-python, wait up to 60 s and come back within 8 s beyond;
-	//   - anthropic-sdk-go sleeps as long as it says, be it hours;
-	//   - go-genai reads no header at all and retries only when its caller asked
-	//     for that, after 1 to 60 s of its own.
-	// So beyond the minute that most agree on they are asked not to, and their caller
-	// decides. A client that comes back early is refused again, at no cost upstream.
+	//     and anthropic-sdk-python, wait up to 60 s and retry within 8 s beyond;
+	//   - anthropic-sdk-go waits as long as requested, even hours;
+	//   - go-genai reads no header and retries only if its caller asked
+	//     for it, after 1 to 60 s.
+	// So beyond one minute they are asked not to retry, and their caller decides. A client
+	// that retries early is refused again, at no cost upstream.
 	maxRetry = time.Minute
-	// maxWait bounds the wait that is announced; a longer one counts as never.
+	// maxWait bounds the wait that is reported; a longer one counts as never.
 	maxWait = 366 * 24 * time.Hour
 	// maxMessage bounds the message of a refusal, in bytes.
 	maxMessage = 2048
 )
 
-// Refusal is why a call is answered by Headway and not by the upstream.
+// Refusal is a response of Headway itself, in place of the upstream's.
 type Refusal struct {
-	// Status is 400 to 599; anything else becomes 500.
+	// Status is 400 to 599; any other value becomes 500.
 	Status int
-	// Code is a stable one in upper case, such as RATE_THROTTLED. Default: the
-	// reason's name in upper case.
+	// Code is a stable name in upper case, such as RATE_THROTTLED. Default: the reason's
+	// name in upper case.
 	Code string
-	// Reason is why.
+	// Reason is the reason.
 	Reason reason.Reason
-	// Message says it to people. No secret may stand in it.
+	// Message explains the refusal to people. It must not contain secrets.
 	Message string
-	// RetryIn is how long until it may pass: 0 when unknown, below 0 when a wait
-	// does not help.
+	// RetryIn is how long to wait before a retry: 0 if unknown, negative if a wait does not
+	// help.
 	RetryIn time.Duration
-	// Retry: the SDK may try again by itself. It is asked not to when RetryIn is
-	// below 0 or longer than a minute.
+	// Retry allows the SDK to retry by itself. If RetryIn is negative or longer than a
+	// minute, the SDK is asked not to.
 	Retry bool
 }
 
-// exhausted reports whether a long budget is used up, so that a wait in place does
-// not help.
+// exhausted reports whether a long-window budget is used up, so that a wait does not help.
 func (r *Refusal) exhausted() bool {
 	return r.Status == http.StatusTooManyRequests && (r.Reason == reason.QuotaExhausted || r.RetryIn < 0)
 }
 
-// problem is what RFC 9457 wants, and beside it the provider's own error.
+// problem is a problem of RFC 9457 that is also the provider's own error.
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
 	Code   string `json:"code"`
-	// Reason is one of Headway's closed set.
+	// Reason is one of package reason.
 	Reason reason.Reason `json:"reason"`
 	// RetryAfterMs is the wait, in whole milliseconds, rounded up.
 	RetryAfterMs int64 `json:"retry_after_ms,omitempty"`
 	Error        any   `json:"error,omitempty"`
-	// RequestID is Anthropic's: always there, and null when there is none.
+	// RequestID is Anthropic's: always present, null if there is none.
 	RequestID *json.RawMessage `json:"request_id,omitempty"`
 }
 
-// Refuse answers with a refusal: its status, Retry-After in whole seconds and
-// retry-after-ms, both rounded up, x-should-retry, and one JSON object that is both
-// the provider's error and a problem of RFC 9457. Nothing may have been written
-// yet; headers that were set before stay.
+// Refuse writes a refusal: its status, Retry-After in whole seconds and retry-after-ms
+// (both rounded up), x-should-retry, and a JSON object that is both the provider's error
+// and a problem of RFC 9457. Nothing may have been written before; headers that were set
+// are kept.
 func (d *Description) Refuse(w http.ResponseWriter, r Refusal) {
 	if r.Status < 400 || r.Status > 599 {
 		r.Status = http.StatusInternalServerError
@@ -107,11 +105,11 @@ func (d *Description) Refuse(w http.ResponseWriter, r Refusal) {
 	_, _ = w.Write(body) // the client may have gone away
 }
 
-// problem is the body.
+// problem returns the body.
 func (d *Description) problem(r *Refusal) problem {
 	p := problem{
 		Type: "urn:headway:problem:" + strings.ReplaceAll(strings.ToLower(r.Code), "_", "-"),
-		// Google's SDKs keep no more than their own error, so it holds all.
+		// Google's SDKs keep only their own error, so it has everything.
 		Title: title(r.Status), Status: r.Status, Detail: r.Message, Code: r.Code, Reason: r.Reason,
 		RetryAfterMs: whole(max(r.RetryIn, 0), time.Millisecond),
 	}
@@ -121,8 +119,8 @@ func (d *Description) problem(r *Refusal) problem {
 	}
 	switch d.API {
 	case Anthropic:
-		// "error" is what Anthropic's readers look for, and a relative reference in
-		// the eyes of RFC 9457.
+		// Anthropic's clients expect the type "error"; for RFC 9457 it is a relative
+		// reference.
 		p.Type, p.Error, p.RequestID = "error", anthropicError(r, message), new(json.RawMessage("null"))
 	case Gemini:
 		p.Error = googleError(r, message)
@@ -133,7 +131,7 @@ func (d *Description) problem(r *Refusal) problem {
 	return p
 }
 
-// title is the same for all refusals of a status.
+// title returns the same title for all refusals with a status.
 func title(status int) string {
 	if text := http.StatusText(status); text != "" {
 		return text
@@ -141,7 +139,7 @@ func title(status int) string {
 	return "Refused"
 }
 
-// whole is a duration in units, rounded up.
+// whole returns a duration in units, rounded up.
 func whole(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
 
 type errorOfOpenAI struct {
@@ -151,8 +149,8 @@ type errorOfOpenAI struct {
 	Code    string  `json:"code"`
 }
 
-// openAIError uses codes that OpenAI documents, by which its clients tell a
-// throttle from the end of a quota.
+// openAIError uses OpenAI's documented codes, by which clients distinguish a throttle from
+// a used-up quota.
 func openAIError(r *Refusal, message string) any {
 	e := errorOfOpenAI{Message: message, Type: "invalid_request_error", Code: strings.ToLower(r.Code)}
 	switch {
@@ -176,7 +174,7 @@ type errorOfAnthropic struct {
 	Details map[string]string `json:"details,omitempty"`
 }
 
-// anthropicError uses the types that Anthropic documents.
+// anthropicError uses Anthropic's documented types.
 func anthropicError(r *Refusal, message string) any {
 	e := errorOfAnthropic{Message: message}
 	switch r.Status {

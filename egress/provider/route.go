@@ -7,46 +7,45 @@ import (
 	"github.com/headway-go/headway/internal/usage"
 )
 
-// Route is one call that a provider serves.
+// Route is a call that a provider serves.
 type Route struct {
-	// Method is in upper case; empty is any.
+	// Method is in upper case; empty matches any.
 	Method string
-	// Path is segments with slashes. Before all others "**" stands for any number
-	// of segments; "*" is any one segment; "{model}" is one that names the model,
-	// also before a verb: "{model}:generateContent". Upper and lower case are the
-	// same, since some servers hold it so.
+	// Path is a pattern of segments. "**" at the start matches any number of segments, "*"
+	// one segment, and "{model}" one that names the model, also before a verb:
+	// "{model}:generateContent". Case is ignored, as some servers do.
 	Path string
-	// Shape is how the response tells its use; None when it does not.
+	// Shape is the format in which the response reports its usage; None if it does not.
 	Shape Shape
-	// Metered calls cost quota. The others are attempts only.
+	// Metered calls cost quota. Others only count as attempts.
 	Metered bool
-	// Stream says that the path alone makes it a stream.
+	// Stream reports that the path alone requests a stream.
 	Stream bool
-	// Media says that the body may be not JSON: a form with files, each of which
-	// counts File tokens.
+	// Media reports that the body may be a form with files, each of which counts as File
+	// tokens.
 	Media bool
 	File  int64
-	// Files says that the call only keeps files: it runs no model, now or later.
+	// Files reports that the call only stores files: it runs no model, now or later.
 	Files bool
 }
 
-// verb reports whether the path says what is done with the model.
+// verb reports whether the path has a verb after the model.
 func (r *Route) verb() bool { return strings.Contains(r.Path, "{model}:") }
 
-// unknown is every call that no route is for.
+// unknown matches calls without a route.
 var unknown = Route{Media: true}
 
-// modelRoutes are the calls of all APIs of language models. They are distinguished by
-// the ends of their paths, because those who copy an API serve it under prefixes
-// of their own: /openai/v1, /api/v1, /v1beta/openai, /anthropic.
+// modelRoutes are the calls of all language model APIs. They are distinguished by the ends
+// of their paths, because providers that copy an API use different prefixes: /openai/v1,
+// /api/v1, /v1beta/openai, /anthropic.
 var modelRoutes = routes()
 
-// plainRoutes are those of a plain HTTP upstream.
+// plainRoutes are the routes of a plain HTTP upstream.
 var plainRoutes = []Route{{Path: "**", Metered: true, Media: true}}
 
 func routes() []Route {
 	var all []Route
-	// OpenAI's, and under the name of a deployment at Azure.
+	// OpenAI, and Azure with the name of a deployment.
 	for _, r := range []Route{
 		{Path: "chat/completions", Shape: usage.OpenAIChat, Metered: true},
 		{Path: "completions", Shape: usage.OpenAIChat, Metered: true},
@@ -54,7 +53,7 @@ func routes() []Route {
 		{Path: "responses/compact", Shape: usage.OpenAIResponses, Metered: true},
 		{Path: "responses", Shape: usage.OpenAIResponses, Metered: true},
 		{Path: "embeddings", Shape: usage.OpenAIEmbeddings, Metered: true},
-		// Images and transcripts tell their use as responses do, where at all.
+		// Images and transcripts report their usage like the Responses API, if at all.
 		{Path: "images/generations", Shape: usage.OpenAIResponses, Metered: true},
 		{Path: "images/edits", Shape: usage.OpenAIResponses, Metered: true, Media: true, File: imageAuto},
 		{Path: "images/variations", Metered: true, Media: true, File: imageAuto},
@@ -70,7 +69,7 @@ func routes() []Route {
 			all = append(all, under)
 		}
 	}
-	// Anthropic's, and Google's, whose verb stands after a colon.
+	// Anthropic, and Google with a verb after a colon.
 	for _, r := range []Route{
 		{Path: "**/messages/count_tokens"},
 		{Path: "**/v1/messages", Shape: usage.Anthropic, Metered: true},
@@ -80,10 +79,10 @@ func routes() []Route {
 		{Path: "**/{model}:batchEmbedContents", Shape: usage.Gemini, Metered: true},
 		{Path: "**/{model}:predict", Metered: true},
 		{Path: "**/{model}:predictLongRunning", Metered: true},
-		// Anthropic's models at Vertex.
+		// Anthropic's models on Vertex AI.
 		{Path: "**/{model}:rawPredict", Shape: usage.Anthropic, Metered: true},
 		{Path: "**/{model}:streamRawPredict", Shape: usage.Anthropic, Metered: true, Stream: true},
-		// What generates nothing, or later and under limits of its own.
+		// Calls that generate nothing, or do so later and under other limits.
 		{Path: "**/{model}:countTokens"},
 		{Path: "**/{model}:computeTokens"},
 		{Path: "**/{model}:batchGenerateContent"},
@@ -98,7 +97,7 @@ func routes() []Route {
 	return all
 }
 
-// route finds the route of a request, and the model if the path names it.
+// route returns the route of a request, and the model if the path names it.
 func (d *Description) route(method, p string) (r *Route, model string) {
 	p = canonical(p)
 	for i := range d.Routes {
@@ -113,9 +112,9 @@ func (d *Description) route(method, p string) (r *Route, model string) {
 	return &unknown, ""
 }
 
-// canonical is the path as a lenient upstream takes it, so that no other way to
-// write it leads past its route: with slashes only, and without empty segments,
-// dots, a slash at the end, and parameters of segments.
+// canonical returns the path as a lenient upstream may read it, so that no spelling avoids
+// its route: with slashes only, and without empty segments, dots, a slash at the end, and
+// parameters of segments.
 func canonical(p string) string {
 	p = strings.ReplaceAll(p, `\`, "/")
 	if strings.IndexByte(p, ';') >= 0 {
@@ -162,7 +161,7 @@ func match(pattern, p string) (model string, ok bool) {
 	}
 }
 
-// cutLast cuts the last segment off; more is false when it was the only one.
+// cutLast splits off the last segment; more is false if it was the only one.
 func cutLast(p string) (before, last string, more bool) {
 	i := strings.LastIndexByte(p, '/')
 	if i < 0 {

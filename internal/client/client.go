@@ -38,16 +38,16 @@ import (
 const (
 	// DefaultTimeout bounds one call.
 	DefaultTimeout = 30 * time.Second
-	// MaxAnswer is the largest answer that is read, in bytes.
+	// MaxAnswer is the maximum size of a response, in bytes.
 	MaxAnswer = 32 << 20
 )
 
-// Options are what a client is made with.
+// Options configure a client.
 type Options struct {
-	// Server is the daemon's address: "http://127.0.0.1:8700". A path in it is put
-	// before the interface's own.
+	// Server is the daemon's address: "http://127.0.0.1:8700". A path in it is a prefix of
+	// all paths.
 	Server string
-	// Key is a Headway key of the daemon; empty sends none.
+	// Key is a Headway key of the daemon; with "" none is sent.
 	Key string
 	// Insecure allows a key to go over plain HTTP to another machine.
 	Insecure bool
@@ -57,7 +57,7 @@ type Options struct {
 	Transport http.RoundTripper
 }
 
-// Client asks one daemon. Make one with [New].
+// Client calls one daemon. Make one with [New].
 type Client struct {
 	base    *url.URL
 	key     string
@@ -65,8 +65,8 @@ type Client struct {
 	http    *http.Client
 }
 
-// New makes a client; nothing is asked yet. The error names what is wrong with
-// the options, never the key.
+// New returns a client, without calling the daemon. The error says what is wrong with the
+// options, and never contains the key.
 func New(o Options) (*Client, error) {
 	base, err := url.Parse(o.Server)
 	switch {
@@ -96,45 +96,44 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Index says what there is: version and quotas.
+// Index returns the daemon's version and quotas.
 func (c *Client) Index(ctx context.Context) (v Index, err error) {
 	return v, c.get(ctx, &v, nil, "v1")
 }
 
-// Snapshot is what is left of a quota; "" is the usual one.
+// Snapshot returns the state of a quota; provider "" means the default quota.
 func (c *Client) Snapshot(ctx context.Context, provider string) (v quota.Snapshot, err error) {
 	return v, c.get(ctx, &v, of("provider", provider), "v1", "quota", "snapshot")
 }
 
-// Forecast says when the budgets of a scope run out.
+// Forecast returns when the budgets of a scope run out.
 func (c *Client) Forecast(ctx context.Context, provider string, s quota.Scope) (v []Forecast, err error) {
 	return v, c.get(ctx, &v, of("provider", provider, "tenant", s.Tenant, "agent", s.Agent, "model", s.Model), "v1", "quota", "forecast")
 }
 
-// Statistics are the totals of a quota.
+// Statistics returns the totals of a quota.
 func (c *Client) Statistics(ctx context.Context, provider string) (v governor.Statistics, err error) {
 	return v, c.get(ctx, &v, of("provider", provider), "v1", "quota", "statistics")
 }
 
-// Config is the configuration of a quota that is in force.
+// Config returns the current configuration of a quota.
 func (c *Client) Config(ctx context.Context, provider string) (v quota.Config, err error) {
 	return v, c.get(ctx, &v, of("provider", provider), "v1", "quota", "config")
 }
 
-// PatchConfig applies a JSON merge patch (RFC 7396) to the configuration of a
-// quota. When it is refused, nothing has changed and the *Problem names the
-// fields.
+// PatchConfig applies a JSON merge patch (RFC 7396) to the configuration of a quota. If it
+// is refused, nothing changes, and the *Problem names the fields.
 func (c *Client) PatchConfig(ctx context.Context, provider string, patch []byte) (v Patched, err error) {
 	_, err = c.call(ctx, &v, http.MethodPatch, c.url(of("provider", provider), "v1", "quota", "config"), patch)
 	return v, err
 }
 
-// Keys are the Headway keys of the daemon, without their secrets.
+// Keys returns the Headway keys of the daemon, without their secrets.
 func (c *Client) Keys(ctx context.Context) (v []IssuedKey, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "keys")
 }
 
-// IssueKey makes a key, which is good at once; its secret is shown this once.
+// IssueKey creates a key, which is valid at once. Its secret is returned only here.
 func (c *Client) IssueKey(ctx context.Context, k KeyRequest) (v NewKey, err error) {
 	body, err := json.Marshal(k)
 	if err != nil {
@@ -144,23 +143,23 @@ func (c *Client) IssueKey(ctx context.Context, k KeyRequest) (v NewKey, err erro
 	return v, err
 }
 
-// RevokeKey takes an issued key away, which is good no more at once.
+// RevokeKey makes an issued key invalid at once.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	_, err := c.call(ctx, nil, http.MethodDelete, c.url(nil, "v1", "keys", id), nil)
 	return err
 }
 
-// Rate is the rate of one connection, or with "" of all.
+// Rate returns the rate of a connection, or of all for "".
 func (c *Client) Rate(ctx context.Context, connection string) ([]Rate, error) {
 	return list[Rate](ctx, c, 0, of("connection", connection), "v1", "rate")
 }
 
-// Connections are what is collected and owed by one connection, or with "" by all.
+// Connections returns the stored status of a connection, or of all for "".
 func (c *Client) Connections(ctx context.Context, connection string) ([]collect.ConnectionStatus, error) {
 	return list[collect.ConnectionStatus](ctx, c, 0, of("connection", connection), "v1", "connections")
 }
 
-// Schedule is when the daemon collects each of its connections.
+// Schedule returns the schedule of each connection.
 func (c *Client) Schedule(ctx context.Context) (v []Schedule, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "schedule")
 }
@@ -170,19 +169,19 @@ func (c *Client) Fleet(ctx context.Context) (v []Credential, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "fleet")
 }
 
-// Runs are the newest runs of one connection, or with "" of all, at most limit
-// of them; 0 is as many as the daemon pages through.
+// Runs returns at most limit runs of a connection, or of all for "", the newest first; 0
+// means as many as the daemon lists.
 func (c *Client) Runs(ctx context.Context, connection string, limit int) ([]collect.Run, error) {
 	return list[collect.Run](ctx, c, limit, of("connection", connection), "v1", "runs")
 }
 
-// Run is one run with its trace.
+// Run returns a run with its trace.
 func (c *Client) Run(ctx context.Context, id string) (v Trace, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "runs", id)
 }
 
-// Gaps are the gaps that a filter selects, the oldest first, at most f.Limit of
-// them; 0 is all. An empty status is all, as in a store.
+// Gaps returns at most f.Limit gaps that a filter selects, the oldest first; 0 means no
+// bound. An empty status selects all, as in a store.
 func (c *Client) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
 	q := of("connection", f.Connection, "stream", f.Stream, "status", cmp.Or(string(f.Status), "all"))
 	if f.Reason != 0 {
@@ -194,7 +193,7 @@ func (c *Client) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, 
 	return list[collect.Gap](ctx, c, f.Limit, q, "v1", "gaps")
 }
 
-// Gap is one gap.
+// Gap returns one gap.
 func (c *Client) Gap(ctx context.Context, id int64) (v collect.Gap, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "gaps", strconv.FormatInt(id, 10))
 }
@@ -222,7 +221,7 @@ func list[T any](ctx context.Context, c *Client, limit int, q url.Values, path .
 	}
 }
 
-// following is the query of the next page; where it leads is ours to know.
+// following returns the query of the next page. The rest of the link is not used.
 func following(link string) (url.Values, bool) {
 	target, found := strings.CutPrefix(link, "<")
 	target, rel, ok := strings.Cut(target, ">")
@@ -236,7 +235,7 @@ func following(link string) (url.Values, bool) {
 	return u.Query(), true
 }
 
-// of makes a query of pairs, without the empty ones.
+// of returns a query from pairs of name and value. Empty values are left out.
 func of(pairs ...string) url.Values {
 	q := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -251,7 +250,7 @@ func (c *Client) url(q url.Values, path ...string) *url.URL {
 	u := *c.base
 	escaped := make([]string, len(path))
 	for i, part := range path {
-		escaped[i] = url.PathEscape(part) // a name may hold a slash
+		escaped[i] = url.PathEscape(part) // a name may contain a slash
 	}
 	u.RawPath = u.EscapedPath() + "/" + strings.Join(escaped, "/")
 	u.Path += "/" + strings.Join(path, "/")
@@ -264,7 +263,7 @@ func (c *Client) get(ctx context.Context, into any, q url.Values, path ...string
 	return err
 }
 
-// call sends one request and reads its answer.
+// call sends one request and decodes the response.
 func (c *Client) call(ctx context.Context, into any, method string, at *url.URL, body []byte) (http.Header, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -289,7 +288,7 @@ func (c *Client) call(ctx context.Context, into any, method string, at *url.URL,
 	return res.Header, nil
 }
 
-// send gives the response of a success, or the problem as an error.
+// send returns the response of a success, or the problem as an error.
 func (c *Client) send(ctx context.Context, method string, at *url.URL, body []byte, more http.Header) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, at.String(), bytes.NewReader(body))
 	if err != nil {
@@ -307,7 +306,8 @@ func (c *Client) send(ctx context.Context, method string, at *url.URL, body []by
 	}
 	res, err := c.http.Do(r)
 	if err != nil {
-		// The address is in the error of net/http, and so is its query: not here.
+		// The error of net/http contains the address with its query, which is left out
+		// here.
 		if wrapped, ok := errors.AsType[*url.Error](err); ok {
 			err = wrapped.Err
 		}
@@ -320,11 +320,11 @@ func (c *Client) send(ctx context.Context, method string, at *url.URL, body []by
 	return nil, problem(res)
 }
 
-// maxProblem bounds what is read of an answer that is no problem document.
+// maxProblem bounds the size of an error's response.
 const maxProblem = 64 << 10
 
-// problem reads what is wrong. An answer that is no problem of ours, as that of
-// a proxy in between, is one by its status alone.
+// problem returns the error in a response. A response that is not a problem of the daemon,
+// such as a proxy's, is described by its status.
 func problem(res *http.Response) error {
 	p := &Problem{}
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
@@ -378,36 +378,35 @@ const (
 )
 
 const (
-	// Oldest as [Filter].Since begins with the oldest entry that is kept.
+	// Oldest as [Filter].Since starts with the oldest entry that is kept.
 	Oldest = events.Oldest
-	// Dropped is the type of the [Entry] that stands for those that were missed.
+	// Dropped is the type of an [Entry] in place of entries that were missed.
 	Dropped = events.Dropped
 )
 
 // Filter selects events. Empty fields select all.
 type Filter struct {
-	// Since goes on after the entry with this id; [Oldest] begins with the
-	// oldest that is kept. Empty begins with what comes from now on.
+	// Since is the id of the entry to continue after; [Oldest] starts with the oldest that
+	// is kept. Empty starts with the next event.
 	Since string
-	// Types, Connections and Providers: only of these.
+	// Types, Connections and Providers select events with these values.
 	Types, Connections, Providers []string
 }
 
 const (
-	// maxLine is the longest line of a stream that is read, in bytes.
+	// maxLine is the maximum length of a line of a stream, in bytes.
 	maxLine = 1 << 20
-	// silence is how long a stream may say nothing: three heartbeats.
+	// silence is the maximum time without data in a stream: three heartbeats.
 	silence = 45 * time.Second
 )
 
-// errSilent says that a stream was silent for too long.
+// errSilent reports that a stream was silent for too long.
 var errSilent = errors.New("nothing was heard for too long")
 
-// Events gives what happens, until the loop is left or the stream ends. It
-// always ends with an error, the context's or that of the stream; to go on,
-// range again with the ID of the last entry as Filter.Since: what was missed
-// meanwhile comes first, or an entry of type [Dropped] says that it is
-// lost.
+// Events yields events until the loop ends or the stream does. The last value is always an
+// error, of the context or the stream. To continue, range again with the ID of the last
+// entry as Filter.Since: missed entries come first, or an entry of type [Dropped] if they
+// are lost.
 func (c *Client) Events(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		if err := c.follow(ctx, f, func(e Entry) bool { return yield(e, nil) }); err != nil {
@@ -416,7 +415,7 @@ func (c *Client) Events(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
 	}
 }
 
-// follow reads one stream; nil says that the loop was left.
+// follow reads one stream. It returns nil if the loop has ended.
 func (c *Client) follow(ctx context.Context, f Filter, yield func(Entry) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -443,8 +442,8 @@ func (c *Client) follow(ctx context.Context, f Filter, yield func(Entry) bool) e
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
 		watch.Reset(silence)
-		// The daemon writes each event on one line of data, its id and type in it;
-		// a line that broke off is not JSON.
+		// The daemon writes each event as one line of data that includes id and type. A
+		// truncated line is not JSON.
 		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
 		if !ok {
 			continue

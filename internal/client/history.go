@@ -56,20 +56,20 @@ const (
 	Day  = samples.Day  // In steps of 5 min.
 )
 
-// Samples is what a connection did in the last hour or day, at even steps.
+// Samples returns what a connection did in the last hour or day, in even steps.
 func (c *Client) Samples(ctx context.Context, connection string, span Span) (v Series, err error) {
 	return v, c.get(ctx, &v, of("connection", connection, "span", string(span)), "v1", "samples")
 }
 
-// Calls are the latest proxied calls that are over, the newest first, at most limit of
-// them. Is selects by provider, key, tenant, agent and model.
+// Calls returns at most limit proxied calls that have ended, the newest first. is selects
+// by provider, key, tenant, agent and model.
 func (c *Client) Calls(ctx context.Context, is map[string]string, limit int) ([]Call, error) {
 	return list[Call](ctx, c, limit, values(is), "v1", "calls")
 }
 
-// Usage is what proxied calls used from a day to a day in UTC, such as 2026-11-23 (empty
-// is open), grouped by any of day, provider, key, tenant, agent and model; is selects by
-// all but the day. Limit is as in [Client.Runs].
+// Usage returns what proxied calls used between two days in UTC, such as 2026-11-23 (empty
+// means no bound), grouped by any of day, provider, key, tenant, agent and model. is
+// selects by any of them but the day. limit is as in [Client.Runs].
 func (c *Client) Usage(ctx context.Context, from, to string, by []string, is map[string]string, limit int) ([]Usage, error) {
 	q := values(is)
 	for name, value := range map[string]string{"from": from, "to": to, "by": strings.Join(by, ",")} {
@@ -80,7 +80,7 @@ func (c *Client) Usage(ctx context.Context, from, to string, by []string, is map
 	return list[Usage](ctx, c, limit, q, "v1", "usage")
 }
 
-// values are parameters; empty ones stay.
+// values returns parameters, including empty ones.
 func values(is map[string]string) url.Values {
 	q := url.Values{}
 	for name, value := range is {
@@ -89,13 +89,13 @@ func values(is map[string]string) url.Values {
 	return q
 }
 
-// Sparks are the rates of all connections over the last hour, by name.
+// Sparks returns the rates of all connections over the last hour, by name.
 func (c *Client) Sparks(ctx context.Context) ([]Spark, error) {
 	return list[Spark](ctx, c, 0, url.Values{}, "v1", "sparks")
 }
 
-// ActOnGaps changes gaps: those with ids, those that a filter selects, or all. It takes the
-// role operator. The daemon writes to its audit log who did so.
+// ActOnGaps changes gaps: those with ids, those that a filter selects, or all. It requires
+// the role operator. The daemon records the change in its audit log.
 func (c *Client) ActOnGaps(ctx context.Context, change GapChange) (v GapsChanged, err error) {
 	body, err := json.Marshal(change)
 	if err != nil {
@@ -105,8 +105,8 @@ func (c *Client) ActOnGaps(ctx context.Context, change GapChange) (v GapsChanged
 	return v, err
 }
 
-// Audit are the changes that people made since an instant, the newest first, at most limit of
-// them; 0 is all, and so is the zero instant.
+// Audit returns at most limit changes that people made since an instant, the newest first.
+// Zero values mean no bound.
 func (c *Client) Audit(ctx context.Context, since time.Time, limit int) ([]Change, error) {
 	q := url.Values{}
 	if !since.IsZero() {
@@ -115,8 +115,8 @@ func (c *Client) Audit(ctx context.Context, since time.Time, limit int) ([]Chang
 	return list[Change](ctx, c, limit, q, "v1", "audit")
 }
 
-// Simulator says what the daemon can simulate. Where a scenario is picked by name, or a member of
-// a population by a number of 0 or more, its text is the Draft.
+// Simulator returns what the daemon can simulate. If a scenario is selected by name, or a
+// member of a population by a number of at least 0, Draft is its text.
 func (c *Client) Simulator(ctx context.Context, p SimulatorPick) (v SimulatorMenu, err error) {
 	q := url.Values{}
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// MaxAhead is the most permits that a member holds ahead of need.
+// MaxAhead is the maximum number of permits that a member holds ahead of need.
 const MaxAhead = 1024
 
 const (

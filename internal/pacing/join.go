@@ -9,21 +9,21 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// Join makes the core a member of a fleet: it sends with the server's permits, and at its
-// share while the server is away, or not at all then if closed. The id must be random.
+// Join makes the core a member of a fleet. It sends with the server's permits and, while
+// the server is away, at its share; if closed, not at all. The id must be random.
 func (c *Core) Join(id string, closed bool) { c.member = &member{id: id, closed: closed} }
 
-// JoinLater is Join for a core that paces itself until a server welcomes it.
+// JoinLater is like Join, but the core paces itself until a server accepts it.
 func (c *Core) JoinLater(id string, closed bool) {
 	c.member = &member{id: id, closed: closed, stand: alone}
 }
 
-// Alone reports whether the core paces itself until a server welcomes it.
+// Alone reports whether the core paces itself until a server accepts it.
 func (c *Core) Alone() bool {
 	return c.member != nil && c.member.stand == alone && !c.member.linked
 }
 
-// Following reports whether attempts go by a server's permits now.
+// Following reports whether attempts need a server's permits now.
 func (c *Core) Following() bool { return c.member != nil && c.member.stand == following }
 
 // Hello returns the first message to a server.
@@ -48,11 +48,11 @@ func (c *Core) States() map[string]control.State {
 	return all
 }
 
-// Away reports whether the server was lost and is not back: the attempts go at the member's
-// share, or not at all.
+// Away reports whether the server was lost and has not returned: attempts go at the
+// member's share, or not at all.
 func (c *Core) Away() bool { return c.member != nil && c.member.away }
 
-// New reports whether the core has joined a server a moment ago and has no share yet.
+// New reports whether the core has just joined a server and has no share yet.
 func (c *Core) New() bool { return c.member != nil && c.member.linked && c.member.fresh }
 
 // Members returns the last known number of members, and whether the server is connected. It
@@ -64,10 +64,10 @@ func (c *Core) Members() (n int, there bool) {
 	return c.member.members, c.member.linked
 }
 
-// Rest sends nothing before an instant, as a refusal asked that another core has seen.
+// Rest sends nothing before an instant, because another core was asked to wait.
 func (c *Core) Rest(until time.Duration) { c.rest(until, reason.UpstreamPressure) }
 
-// publish notes limits that a pool begins with, for the server to know of them too.
+// publish tells the server the published limits with which a pool starts.
 func (m *member) publish(pool string, limits []control.Limit, bound int) {
 	if m == nil || len(limits) == 0 {
 		return
@@ -86,7 +86,7 @@ func (m *member) publish(pool string, limits []control.Limit, bound int) {
 	}
 }
 
-// part passes on that the refusals were those of one pool.
+// part tells the server that the refusals were those of one pool.
 func (m *member) part(pool string, before control.State) {
 	if m == nil || !m.linked {
 		return
@@ -97,7 +97,7 @@ func (m *member) part(pool string, before control.State) {
 	m.out.Parts[pool] = before
 }
 
-// advertise passes on limits that the provider named apart from any attempt.
+// advertise passes on limits that the provider reported outside of any attempt.
 func (m *member) advertise(pool string, facts []control.Fact) {
 	if m == nil || !m.linked || len(facts) == 0 {
 		return

@@ -9,8 +9,8 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// MaxAsked is the most permits that a member requests for the waiting attempts of one
-// pool, MaxWanted for those of all pools.
+// MaxAsked is the maximum number of permits that a member requests for the waiting attempts
+// of one pool, MaxWanted for those of all pools.
 const (
 	MaxAsked  = 16
 	MaxWanted = 4 * MaxAsked

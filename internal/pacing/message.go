@@ -29,7 +29,7 @@ type Hello struct {
 	Hold time.Duration `json:"hold,omitempty"`
 	// Alone is set by a member that has paced itself until now.
 	Alone bool `json:"alone,omitempty"`
-	// Published are limits that pools begin with, by name: those that the provider publishes.
+	// Published are published limits with which pools start, by name.
 	Published map[string][]control.Limit `json:"published,omitempty"`
 }
 

@@ -4,27 +4,27 @@ import (
 	"strings"
 )
 
-// leaf is what a member of a body means. Members that mean nothing are skipped
-// without being kept.
+// leaf is the meaning of a member of a body. Members without a meaning are skipped and not
+// stored.
 type leaf uint8
 
 const (
 	nothing leaf = iota
-	// The provider's figures, which numbers are: the first of the leaves, so
-	// that they index figures.
+	// The provider's figures, which are numbers. They come first, because they index
+	// figures.
 	inputTokens
 	outputTokens
 	cachedTokens
-	createdTokens // written to a cache, beside inputTokens
-	readTokens    // read from a cache, beside inputTokens
+	createdTokens // written to a cache, in addition to inputTokens
+	readTokens    // read from a cache, in addition to inputTokens
 	totalTokens
-	thoughtTokens // beside outputTokens
+	thoughtTokens // in addition to outputTokens
 	reasonTokens  // part of outputTokens
-	toolTokens    // beside inputTokens
-	figureKinds   // how many there are
+	toolTokens    // in addition to inputTokens
+	figureKinds   // the number of figures
 	// text is generated text, if it is a string.
 	text
-	// arguments are generated as they stand, whatever JSON they are.
+	// arguments are generated, and counted as raw JSON.
 	arguments
 	// kind is the name of an event.
 	kind
@@ -38,8 +38,8 @@ const (
 	code
 )
 
-// node is a place in a body that is looked at. The elements of an array are at
-// their array's place.
+// node is a place in a body that is read. The elements of an array are at the array's
+// place.
 type node struct {
 	leaf leaf
 	kids []kid
@@ -50,7 +50,7 @@ type kid struct {
 	node *node
 }
 
-// child is the place of a member; nil if nothing there matters.
+// child returns the place of a member; nil if nothing in it is read.
 func (n *node) child(name []byte) *node {
 	for i := range n.kids {
 		if n.kids[i].name == string(name) {
@@ -60,7 +60,7 @@ func (n *node) child(name []byte) *node {
 	return nil
 }
 
-// add puts a leaf at a dotted path.
+// add sets the leaf at a dotted path.
 func (n *node) add(path string, l leaf) {
 	at := n
 	for name := range strings.SplitSeq(path, ".") {
@@ -74,7 +74,7 @@ func (n *node) add(path string, l leaf) {
 	at.leaf = l
 }
 
-// grammar makes the tree of all the places of a shape.
+// grammar returns the tree of all places of a shape.
 func grammar(parts ...map[string]leaf) *node {
 	root := &node{}
 	for _, part := range parts {
@@ -104,10 +104,10 @@ var (
 		"error.details.violations.quotaId":  code, // Google
 		"error.details.reason":              code, // Google
 		"error.metadata.error_type":         code, // OpenRouter
-		"error.error.type":                  code, // compatible servers that wrap one
+		"error.error.type":                  code, // compatible servers that wrap an error
 		"error.details.metadata.quota_unit": code, // Google
 	}
-	// chatUsage has beside OpenAI's the names of DeepSeek.
+	// chatUsage has the names of OpenAI and those of DeepSeek.
 	chatUsage = map[string]leaf{
 		"prompt_tokens":                       inputTokens,
 		"completion_tokens":                   outputTokens,
@@ -139,7 +139,7 @@ var (
 		"toolUsePromptTokenCount": toolTokens,
 		"totalTokenCount":         totalTokens,
 	}
-	// spoken is what a chat's message or delta may have.
+	// spoken are the places of text in a chat's message or delta.
 	spoken = map[string]leaf{
 		"content":                       text,
 		"content.text":                  text, // Mistral
@@ -154,7 +154,7 @@ var (
 	}
 )
 
-// grammars are the places by shape.
+// grammars are the trees of places, by shape.
 var grammars = [...]*node{
 	None: nil,
 	OpenAIChat: grammar(errorPlaces, under("usage", chatUsage), under("x_groq.usage", chatUsage),
@@ -185,7 +185,7 @@ var grammars = [...]*node{
 	OpenAIEmbeddings: grammar(errorPlaces, under("usage", chatUsage)),
 }
 
-// eventKind is what matters of an event's name.
+// eventKind is the kind of an event, by its name.
 type eventKind uint8
 
 const (
@@ -222,7 +222,7 @@ const (
 	quotaGravity
 )
 
-// String gives the problem's name.
+// String returns the problem's name.
 func (g gravity) String() string {
 	switch g {
 	case otherGravity:

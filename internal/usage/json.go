@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 )
 
-// place is where a [walker] is in a value's text.
+// place is the position of a [walker] in a value.
 type place uint8
 
 const (
@@ -16,16 +16,16 @@ const (
 	inKey
 	inText     // a string that is a leaf
 	inWord     // a number, true, false or null
-	inSkipped  // an object or array that nobody looks at
+	inSkipped  // an object or array that is not read
 	skipString // a string below inSkipped
-	lostString // a string that nobody looks at
+	lostString // a string that is not read
 )
 
 const (
-	// deepest is more than any grammar has; what is deeper is skipped.
+	// deepest is deeper than any grammar. Deeper values are skipped.
 	deepest = 12
-	// maxKept is more than any name, code or number that matters has, in bytes: 32
-	// letters, each of them escaped.
+	// maxKept is longer than any name, code or number that is read, in bytes: 32 letters,
+	// each of them escaped.
 	maxKept = 6 * 32
 )
 
@@ -35,31 +35,31 @@ type level struct {
 	object bool
 }
 
-// walker follows JSON text, split anywhere, through a grammar. It keeps no more
-// than one short name or number, however long or deep the text is. It does not
-// check what it skips: text that is not JSON makes it find little, no more.
+// walker follows JSON text, in parts of any size, through a grammar. It stores only one
+// short name or number, however long or deep the text is. It does not validate what it
+// skips, and finds little in text that is not JSON.
 type walker struct {
 	root    *node
 	scanner *Scanner
 	stack   [deepest]level
 	depth   int
-	skipped int   // how many brackets are open below what is skipped
-	at      *node // what the value at hand is; nil if it does not matter
+	skipped int   // open brackets in the skipped part
+	at      *node // the place of the current value; nil if it is not read
 	place   place
 	escape  uint8 // in a string: 1 after a backslash, 2 to 5 before digits of \uXXXX
-	weigh   bool  // what is skipped is generated text
-	fresh   bool  // nothing of the text at hand has passed yet
+	weigh   bool  // the skipped part is generated text
+	fresh   bool  // nothing of the current text has passed yet
 	escaped bool
 	kept    int
 	buffer  [maxKept]byte
 }
 
-// reset makes the walker await a value.
+// reset makes the walker expect a value.
 func (w *walker) reset() {
 	w.depth, w.place, w.at, w.escape, w.kept, w.skipped = 0, beforeValue, w.root, 0, 0, 0
 }
 
-// feed takes the next part of the text.
+// feed reads the next part of the text.
 func (w *walker) feed(p []byte) {
 	for i := 0; i < len(p); {
 		switch w.place {
@@ -76,7 +76,7 @@ func (w *walker) feed(p []byte) {
 	}
 }
 
-// mark takes one byte between values.
+// mark reads one byte between values.
 func (w *walker) mark(c byte) {
 	switch c {
 	case ' ', '\t', '\r', '\n':
@@ -118,7 +118,7 @@ func (w *walker) value(c byte) {
 		w.open(lostString)
 	case c == '{' || c == '[':
 		w.enter(c == '{')
-	case c == ',': // after a colon or a comma: no JSON
+	case c == ',': // after a colon or a comma: invalid JSON
 		w.next()
 	default:
 		w.open(inWord)
@@ -142,7 +142,7 @@ func (w *walker) enter(object bool) {
 	w.next()
 }
 
-// next awaits the next member or element.
+// next prepares for the next member or element.
 func (w *walker) next() {
 	if w.depth == 0 {
 		w.place, w.at = beforeValue, w.root
@@ -168,7 +168,7 @@ func (w *walker) close() {
 	w.ended()
 }
 
-// ended follows a value.
+// ended is called at the end of a value.
 func (w *walker) ended() {
 	w.place = afterValue
 	if w.depth == 0 {
@@ -176,7 +176,7 @@ func (w *walker) ended() {
 	}
 }
 
-// inWord takes a number or word until its end.
+// inWord reads a number or word to its end.
 func (w *walker) inWord(p []byte) int {
 	for i, c := range p {
 		switch c {
@@ -192,7 +192,7 @@ func (w *walker) inWord(p []byte) int {
 	return len(p)
 }
 
-// keep holds a byte of a short string or word; too many are counted only.
+// keep stores a byte of a short string or word. Further bytes are only counted.
 func (w *walker) keep(c byte) {
 	if w.kept < maxKept {
 		w.buffer[w.kept] = c
@@ -202,7 +202,7 @@ func (w *walker) keep(c byte) {
 	w.kept = maxKept + 1
 }
 
-// skip passes over what nobody looks at.
+// skip reads a part that is not used.
 func (w *walker) skip(p []byte) int {
 	i := 0
 	for i < len(p) {
@@ -232,7 +232,7 @@ func (w *walker) skip(p []byte) int {
 	return i
 }
 
-// pass tells of generated text: how many bytes of it are ASCII, and are not.
+// pass reports generated text: the number of bytes that are ASCII, and of others.
 func (w *walker) pass(plain, wide int) {
 	if plain != 0 || wide != 0 {
 		w.scanner.passed(plain, wide, w.fresh)
@@ -242,11 +242,11 @@ func (w *walker) pass(plain, wide int) {
 
 func (w *walker) isText() bool { return w.at != nil && w.at.leaf == text }
 
-// inString takes a string until its end, or all of p.
+// inString reads a string to its end, or all of p.
 func (w *walker) inString(p []byte) int {
 	end := bytes.IndexByte(p, '"')
 	if w.escape == 0 && w.place == lostString && (end == 0 || end > 0 && p[end-1] != '\\') {
-		w.ended() // whatever is in it
+		w.ended() // whatever it contains
 		return end + 1
 	}
 	if w.escape == 0 && end >= 0 && bytes.IndexByte(p[:end], '\\') < 0 {
@@ -295,7 +295,7 @@ func (w *walker) inString(p []byte) int {
 	return len(p)
 }
 
-// note takes a byte of an escape.
+// note reads a byte of an escape.
 func (w *walker) note(c byte) {
 	switch {
 	case w.isText() && w.place == inText:
@@ -312,7 +312,7 @@ func (w *walker) note(c byte) {
 	}
 }
 
-// run takes bytes of a string without escapes.
+// run reads bytes of a string without escapes.
 func (w *walker) run(p []byte) {
 	switch {
 	case w.place == inText && w.at.leaf == text:
@@ -352,7 +352,7 @@ func (w *walker) endString() {
 	}
 }
 
-// word is the short string at hand; ok is false for a long one.
+// word returns the current short string; ok is false for a long one.
 func (w *walker) word() (_ []byte, ok bool) {
 	if w.kept > maxKept {
 		return nil, false

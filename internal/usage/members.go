@@ -6,22 +6,21 @@ import (
 	"slices"
 )
 
-// member is one of an object: where its key and value are in the text. The key
-// has its quotes.
+// member is a member of an object: the positions of its key, with quotes, and its value.
 type member struct {
 	key, keyEnd     int
 	value, valueEnd int
 }
 
-// object is an object's text: its members and where its brackets are.
+// object is the text of an object: its members and the positions of its brackets.
 type object struct {
 	text        []byte
 	open, close int
 	members     []member
 }
 
-// parse finds the members of the object that begins at text[at], after white
-// space. Of the members' values it checks only that brackets balance.
+// parse finds the members of the object that begins at text[at], after white space. In the
+// members' values it checks only that brackets balance.
 func (o *object) parse(text []byte, at int) (ok bool) {
 	at = blank(text, at)
 	if at >= len(text) || text[at] != '{' {
@@ -65,8 +64,8 @@ func (o *object) parse(text []byte, at int) (ok bool) {
 	}
 }
 
-// last finds the last member of a name, which is the one that counts; -1 if
-// there is none.
+// last returns the index of the last member with a name, which is the one that counts; -1
+// if there is none.
 func (o *object) last(name string) int {
 	for i := range slices.Backward(o.members) {
 		if o.named(i, name) {
@@ -87,7 +86,7 @@ func (o *object) named(i int, name string) bool {
 
 func (o *object) valueOf(i int) []byte { return o.text[o.members[i].value:o.members[i].valueEnd] }
 
-// around is what to cut to remove a member: the member and one comma.
+// around returns the part to cut out to remove a member: the member and one comma.
 func (o *object) around(i int) part {
 	m := o.members[i]
 	switch {
@@ -99,7 +98,7 @@ func (o *object) around(i int) part {
 	return part{m.key, m.valueEnd}
 }
 
-// blank is where white space that begins at text[at] ends.
+// blank returns the end of the white space that begins at text[at].
 func blank(text []byte, at int) int {
 	for at < len(text) && (text[at] == ' ' || text[at] == '\t' || text[at] == '\n' || text[at] == '\r') {
 		at++
@@ -107,7 +106,7 @@ func blank(text []byte, at int) int {
 	return at
 }
 
-// pastString is where the string that begins at text[at] ends; -1 if it does not.
+// pastString returns the end of the string that begins at text[at]; -1 if it does not end.
 func pastString(text []byte, at int) int {
 	for at++; at < len(text); at++ {
 		n := bytes.IndexByte(text[at:], '"')
@@ -123,7 +122,7 @@ func pastString(text []byte, at int) int {
 	return -1
 }
 
-// pastValue is where the value that begins at text[at] ends; -1 if it does not.
+// pastValue returns the end of the value that begins at text[at]; -1 if it does not end.
 func pastValue(text []byte, at int) int {
 	if at >= len(text) {
 		return -1
@@ -155,7 +154,7 @@ func pastValue(text []byte, at int) int {
 	return -1
 }
 
-// pastWord is where a number or word ends; -1 if there is none.
+// pastWord returns the end of a number or word; -1 if there is none.
 func pastWord(text []byte, at int) int {
 	end := at
 	for end < len(text) {

@@ -35,14 +35,14 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// framing is how a body is cut into values.
+// framing is the way in which a body is divided into values.
 type framing uint8
 
 const (
 	unknownFraming framing = iota // the first byte decides
 	wholeJSON                     // one value, or an array of them
 	eventStream
-	noFraming // nothing that is understood
+	noFraming // unknown
 )
 
 // Scanner reads one response body as it is relayed, and reports its usage. It is an
@@ -56,16 +56,16 @@ type Scanner struct {
 	event    event
 	figures  [figureKinds]int64
 	seen     [figureKinds]bool
-	weight   int64 // of the text that passed, in hundredths of a token
-	pieces   int64 // of text that passed
-	counted  int64 // output tokens that the provider named so far
-	finish   bool  // an alternative gave its reason to finish
+	weight   int64 // of the text so far, in hundredths of a token
+	pieces   int64 // of text so far
+	counted  int64 // output tokens that the provider reported so far
+	finish   bool  // an alternative has a finish reason
 	reported bool
 	ended    bool
 	problem  gravity
 }
 
-// event is what the value under way said.
+// event is what was found in the current value.
 type event struct {
 	usage, choice, failed bool
 	kind                  eventKind
@@ -123,7 +123,7 @@ func (s *Scanner) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Report returns what the body said so far.
+// Report returns what was found in the body so far.
 func (s *Scanner) Report() Report {
 	r := Report{
 		Reported: s.reported, Ended: s.ended, Problem: s.problem.String(),
@@ -170,7 +170,7 @@ func (s *Scanner) word(l leaf, word []byte) {
 	}
 }
 
-// figure takes one of the provider's figures; a later one replaces it.
+// figure sets one of the provider's figures; a later one replaces it.
 func (s *Scanner) figure(l leaf, word []byte) {
 	if len(word) == 0 || word[0] < '0' || word[0] > '9' {
 		return
@@ -184,8 +184,8 @@ func (s *Scanner) figure(l leaf, word []byte) {
 	s.counted = max(s.counted, s.figures[outputTokens]+s.figures[thoughtTokens])
 }
 
-// passed weighs generated text: 3.8 bytes are a token, or 2.5 of other scripts
-// than ours. First says that it begins another piece, which is at least a token.
+// passed estimates the tokens of generated text: 3.8 bytes a token, or 2.5 for scripts
+// other than ASCII. first reports that it begins a new piece, which is at least one token.
 func (s *Scanner) passed(plain, wide int, first bool) {
 	if s.event.kind == soundEvent {
 		return
@@ -196,8 +196,8 @@ func (s *Scanner) passed(plain, wide int, first bool) {
 	s.weight += int64(plain)*26 + int64(wide)*40
 }
 
-// closed is called when the body's value ended, or an element of the array that it
-// is: one event. Whole says that it is the former.
+// closed is called at the end of the body's value, or of an element of its array, which is
+// one event. whole reports that it is the former.
 func (s *Scanner) closed(whole bool) {
 	e := s.event
 	s.event = event{}
@@ -223,25 +223,25 @@ func (s *Scanner) closed(whole bool) {
 	}
 }
 
-// finished is the body's own end. What figures there are are final, unless an
-// error came instead of the rest.
+// finished is called at the body's own end. Its figures are final unless an error replaced
+// the rest.
 func (s *Scanner) finished() {
 	s.ended = true
 	s.reported = s.reported || (s.problem == noGravity && (s.seen[inputTokens] || s.seen[totalTokens]))
 }
 
-// field is what a line of an event stream has.
+// field is the field of a line of an event stream.
 type field uint8
 
 const (
 	fieldName  field = iota // not known yet
 	fieldData               // data, after the colon
-	fieldOther              // a comment, or a field that does not matter
-	fieldBare               // JSON without a field, as errors of Gemini come
+	fieldOther              // a comment, or a field that is ignored
+	fieldBare               // JSON without a field, as in errors of Gemini
 )
 
-// lines follows an event stream, split anywhere, and feeds the data of each
-// event to a walker. Lines end in \n, \r\n or \r; an empty one ends an event.
+// lines follows an event stream, in parts of any size, and feeds the data of each event to
+// a walker. Lines end in \n, \r\n or \r; an empty line ends an event.
 type lines struct {
 	field field
 	name  [6]byte // the line's first bytes, while fieldName
@@ -249,14 +249,14 @@ type lines struct {
 	space bool    // a space after the colon is not data
 	cr    bool    // the last byte was \r: a \n belongs to it
 	bare  bool    // this event is bare
-	lines int     // of data in this event
+	lines int     // lines of data in this event
 	head  [6]byte // the first bytes of the event's data
 	heads int
 }
 
 var dataName = []byte("data:")
 
-// feed takes the next part of the stream.
+// feed reads the next part of the stream.
 func (l *lines) feed(p []byte, s *Scanner) {
 	for i := 0; i < len(p); {
 		c := p[i]
@@ -296,7 +296,7 @@ func (l *lines) feed(p []byte, s *Scanner) {
 	}
 }
 
-// begin takes a byte before the line's colon.
+// begin reads a byte before the line's colon.
 func (l *lines) begin(c byte, s *Scanner) {
 	if l.named == 0 && (l.bare || (l.lines == 0 && (c == '{' || c == '['))) {
 		l.bare, l.field = true, fieldBare
@@ -330,7 +330,7 @@ func (l *lines) startData(s *Scanner) {
 	l.lines++
 }
 
-// data takes a part of a line of data.
+// data reads a part of a line of data.
 func (l *lines) data(p []byte, s *Scanner) {
 	if l.field == fieldData && l.space && p[0] == ' ' {
 		p = p[1:]
@@ -342,7 +342,7 @@ func (l *lines) data(p []byte, s *Scanner) {
 	s.walker.feed(p)
 }
 
-// endLine ends a line, and with an empty one the event.
+// endLine ends a line and, if it is empty, the event.
 func (l *lines) endLine(s *Scanner) {
 	if l.field == fieldBare {
 		s.walker.feed([]byte{'\n'})
@@ -359,7 +359,7 @@ func (l *lines) endLine(s *Scanner) {
 	l.field, l.named = fieldName, 0
 }
 
-// Shape is the API whose format a response has.
+// Shape is the API that defines the format of a response.
 type Shape uint8
 
 // The shapes.
@@ -374,11 +374,11 @@ const (
 	Anthropic
 	// Gemini is generateContent and streamGenerateContent.
 	Gemini
-	// OpenAIEmbeddings has input only.
+	// OpenAIEmbeddings reports input only.
 	OpenAIEmbeddings
 )
 
-// String gives the shape's name, such as "openai-chat".
+// String returns the shape's name, such as "openai-chat".
 func (s Shape) String() string {
 	switch s {
 	case None:
@@ -411,7 +411,7 @@ const (
 	OtherProblem = "other"
 )
 
-// Report is what a body said so far.
+// Report is what was found in a body so far.
 type Report struct {
 	// Usage is the best estimate so far. If Reported, it has the provider's final
 	// figures; before that, Output is at least Flowed, and Input is 0 if the provider did
@@ -424,7 +424,7 @@ type Report struct {
 	Flowed int64
 	// Ended: the body's own end was seen.
 	Ended bool
-	// Problem is the gravest error inside the body: one of [NoProblem],
-	// [RateLimited], [Overloaded], [QuotaSpent] and [OtherProblem].
+	// Problem is the most serious error inside the body: [NoProblem], [RateLimited],
+	// [Overloaded], [QuotaSpent] or [OtherProblem].
 	Problem string
 }

@@ -10,7 +10,7 @@ const (
 	// MaxEvent is the longest event, in bytes, that a [Stripper] parses. The chunk with
 	// usage has a few hundred bytes, but one with an image may have many MiB.
 	MaxEvent = 16 << 20
-	// keptEvent is the most memory that it keeps between events.
+	// keptEvent is the maximum memory that is kept between events.
 	keptEvent = 64 << 10
 )
 
@@ -20,18 +20,18 @@ const (
 // longer than [MaxEvent] is not changed. Not safe for concurrent use.
 type Stripper struct {
 	w       io.Writer
-	held    []byte // the event under way
-	started bool   // a byte of the line under way was seen
+	held    []byte // the current event
+	started bool   // a byte of the current line was read
 	cr      bool   // the last byte was \r: a \n belongs to it
-	passing bool   // the event under way is too long
-	dropped bool   // the last event was taken out
-	begun   bool   // the first event is past
+	passing bool   // the current event is too long
+	dropped bool   // the last event was removed
+	begun   bool   // the first event has ended
 	members []member
 	parts   []part
 	left    []byte
 }
 
-// part is where in an event a line's data is.
+// part is the position of a line's data in an event.
 type part struct{ from, to int }
 
 // NewStripper returns a stripper that writes to w.
@@ -64,8 +64,8 @@ func (s *Stripper) Write(p []byte) (int, error) {
 // Close writes what is held back: an event truncated by the end of the stream.
 func (s *Stripper) Close() error { return s.take(nil, true) }
 
-// past is how much of p belongs to the event under way, and whether it is whole
-// then.
+// past returns how many bytes of p belong to the current event, and whether that completes
+// it.
 func (s *Stripper) past(p []byte) (n int, whole bool) {
 	for n < len(p) {
 		c := p[n]
@@ -99,7 +99,7 @@ func (s *Stripper) past(p []byte) (n int, whole bool) {
 	return n, false
 }
 
-// take takes the next part of an event, and writes it if it is whole.
+// take adds a part of an event, and writes the event if it is complete.
 func (s *Stripper) take(p []byte, whole bool) error {
 	if !s.passing && len(s.held)+len(p) > MaxEvent {
 		s.passing = true
@@ -138,11 +138,11 @@ func (s *Stripper) write(p []byte) error {
 
 var (
 	usageName     = []byte(`"usage"`)
-	escapedLetter = []byte(`\u00`)         // with which the name can be written too
+	escapedLetter = []byte(`\u00`)         // the name may be written with it
 	byteOrderMark = []byte("\xEF\xBB\xBF") // may begin a stream, and is not part of its first line
 )
 
-// strip gives what is left of an event: itself in nearly all cases.
+// strip returns an event without the added usage; nearly always that is the event itself.
 func (s *Stripper) strip(event []byte) []byte {
 	first := !s.begun
 	s.begun = true
@@ -209,7 +209,7 @@ func (s *Stripper) find(event []byte, first bool) {
 	}
 }
 
-// join gives the data of several lines as one.
+// join returns the data of several lines as one.
 func (s *Stripper) join(event []byte) []byte {
 	var text []byte
 	for i, p := range s.parts {
@@ -221,8 +221,8 @@ func (s *Stripper) join(event []byte) []byte {
 	return text
 }
 
-// without gives an event without a part of its data, of which the positions are
-// those in the joined text. The lines stay. It holds until the next call.
+// without returns an event without a part of its data, given by positions in the joined
+// text. Line breaks are kept. The result is valid until the next call.
 func (s *Stripper) without(event []byte, cut part) []byte {
 	left, at, base := s.left[:0], 0, 0
 	for _, p := range s.parts {
