@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Fact is one limit that a response names, as of when it was settled. Quota and
-// Remaining are in units, negative when unknown, as are Window and Reset.
+// Fact is one limit that a response reports, as of when the attempt was settled. Quota and
+// Remaining are in units. Quota, Remaining, Window and Reset are negative if unknown.
 type Fact struct {
 	Name             string
 	PerCost          bool
-	Refills          bool // units come back one by one, going by its name
+	Refills          bool // the name says that units return one by one
 	Quota, Remaining float64
 	Window, Reset    time.Duration
-	// Share is the part of the attempt's cost that counted in it, such as the output among
-	// all tokens; 0 when that is not known.
+	// Share is the part of the attempt's cost that counts against the limit, such as the
+	// share of output in all tokens; 0 if unknown.
 	Share float64
 }
 
-// Advertise takes in a limit that a response to an attempt names. Call it before
-// [Law.Observe] of the same attempt.
+// Advertise records a limit that the response to an attempt reports. Call it before
+// [Law.Observe] for the same attempt.
 func (l *Law) Advertise(sent, now time.Duration, refused bool, f Fact) {
 	if !(f.Remaining >= 0) {
 		return
@@ -47,7 +47,7 @@ func (l *Law) Advertise(sent, now time.Duration, refused bool, f Fact) {
 	}
 }
 
-// plenty says that every advertised limit has something left, as far as is known.
+// plenty reports whether every advertised limit has something left, as far as is known.
 func (l *Law) plenty() bool {
 	for i := range l.headers {
 		if t := &l.headers[i]; !t.trusted() || t.left-t.spent < min(t.quota, max(2, t.quota/50)) {
@@ -57,9 +57,9 @@ func (l *Law) plenty() bool {
 	return len(l.headers) > 0
 }
 
-// explained says that the refusal itself names a limit that is used up: others use it
-// too, it came too early, or its cost was uncertain. The limit is held back a little
-// more for it.
+// explained reports whether the refusal itself reports a limit that is used up: because of
+// other clients, because the attempt came too early, or because its cost was uncertain. The
+// limit's margin is then increased.
 func (l *Law) explained(f refusal) bool {
 	found := false
 	for i := range l.headers {
@@ -79,8 +79,8 @@ func (l *Law) explained(f refusal) bool {
 	return found
 }
 
-// allBack is when the advertised sliding windows that are nearly used up are whole
-// again.
+// allBack returns when the advertised sliding windows that are nearly used up will be
+// completely free.
 func (l *Law) allBack() time.Duration {
 	at := l.clock
 	for i := range l.headers {
@@ -91,7 +91,7 @@ func (l *Law) allBack() time.Duration {
 	return at
 }
 
-// advertised is when the advertised limits let an attempt go.
+// advertised returns when the advertised limits allow an attempt.
 func (l *Law) advertised(now time.Duration, c float64) time.Duration {
 	at := now
 	if len(l.headers) == 0 {
@@ -104,42 +104,42 @@ func (l *Law) advertised(now time.Duration, c float64) time.Duration {
 	return at
 }
 
-// advertised is a limit that response headers name. It only ever holds back.
+// advertised is a limit that response headers report. It can only delay attempts.
 type advertised struct {
 	shaper
 	name    string
 	perCost bool
 	quota   float64
-	window  time.Duration // as it is named
-	longest time.Duration // reset that was seen
+	window  time.Duration // as reported
+	longest time.Duration // the longest reset seen
 	fine    int           // above 0: resets are rounded to milliseconds, not to seconds
-	share   float64       // of what an attempt costs, what counts here
-	grain   float64       // what is left is rounded down to a multiple of it
+	share   float64       // the part of an attempt's cost that counts
+	grain   float64       // remaining units are rounded down to a multiple of it
 
-	at    time.Duration // when the newest attempt that was answered was sent; -1 before any
-	left  float64       // units, then
+	at    time.Duration // when the newest answered attempt was sent; -1 before any
+	left  float64       // remaining units at that time
 	spent float64       // units sent since
-	whole time.Duration // when all is back if nothing more is sent
+	whole time.Duration // when everything is free if nothing more is sent
 
-	refused  time.Duration // when the newest attempt was sent that was refused
-	remained float64       // and what was left then
+	refused  time.Duration // when the newest refused attempt was sent
+	remained float64       // remaining units at that time
 
-	slow, fast float64 // units a second that come back to a bucket lie between these
-	taken      float64 // what others took of a bucket lately
-	during     float64 // and in how many seconds
-	others     float64 // what others have in use of a window
-	surge      float64 // by how much that grew from one answer to the next
-	rolls      int     // windows that ended before an answer said so
-	rolled     bool    // nothing of this one was answered
-	gone       bool    // what was answered in this one does not name it
+	slow, fast float64 // bounds on the refill rate of a bucket, in units a second
+	taken      float64 // units that others recently took from a bucket
+	during     float64 // the seconds in which they did
+	others     float64 // units of a window that others use
+	surge      float64 // growth of others from one response to the next
+	rolls      int     // windows that ended before a response showed it
+	rolled     bool    // no response in this window yet
+	gone       bool    // the responses in this window do not report the limit
 	shared     bool    // at the last refusal others had used much of it
-	margin     float64 // part of the quota that is left alone
+	margin     float64 // part of the quota that is not used
 	slack      time.Duration
 
-	last               said
-	sentAt, answeredAt float64 // by how much the reset changes, going by either instant
+	last               report
+	sentAt, answeredAt float64 // variation of the reset, measured from sending and from the response
 
-	explains  int     // refusals in short order that it explained
+	explains  int     // consecutive refusals that it explained
 	explained float64 // when it last did, in attempts carried
 }
 
@@ -150,7 +150,7 @@ func (t *advertised) unit() unit {
 	return attempts
 }
 
-// need is how much of it an attempt takes.
+// need returns how many units an attempt takes.
 func (t *advertised) need(c float64) float64 {
 	if t.perCost {
 		return min(c*t.share, max(1, t.quota))
@@ -158,7 +158,7 @@ func (t *advertised) need(c float64) float64 {
 	return 1
 }
 
-// shares learns which part of what attempts cost counts here.
+// shares learns which part of attempts' costs counts.
 func (t *advertised) shares(share float64) {
 	if share > 0 && t.perCost {
 		if t.at < 0 {
@@ -168,7 +168,7 @@ func (t *advertised) shares(share float64) {
 	}
 }
 
-// length is that of a window: a usual one, when it is one but for rounding.
+// length returns the window's length, rounded to a common length if it is close to one.
 func (t *advertised) length() time.Duration {
 	if t.window > 0 {
 		return t.window
@@ -190,7 +190,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	}
 	rounded := time.Millisecond
 	switch {
-	case f.Reset%time.Millisecond != 0: // taken from the clock
+	case f.Reset%time.Millisecond != 0: // derived from the clock
 		t.fine = max(-100, t.fine-1)
 	case f.Reset%time.Second != 0:
 		t.fine = min(100, t.fine+1)
@@ -199,12 +199,12 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		rounded = time.Second
 	}
 	if f.Quota > 0 && f.Quota != t.quota {
-		t.quota, t.slow, t.fast, t.from = f.Quota, 0, math.Inf(1), said{}
+		t.quota, t.slow, t.fast, t.prior = f.Quota, 0, math.Inf(1), report{}
 	}
 	if f.Window > 0 {
 		t.window = f.Window
 	}
-	if every := t.interval(); every > 0 && t.at >= 0 { // others make room for it too
+	if every := t.interval(); every > 0 && t.at >= 0 { // other attempts need room too
 		fade := math.Exp(-float64(sent-t.at) / every / (slackMemory * max(1, v.dear)))
 		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
 	}
@@ -214,19 +214,19 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		t.taken = drainFade*t.taken + min(t.quota, t.left+t.slow*passed) - own - f.Remaining
 		t.during = drainFade*t.during + passed
 	}
-	first, unsure := t.rolled, t.at < 0 // the first answer of a window, and of all
+	first, unsure := t.rolled, t.at < 0 // the first response of a window, and the first of all
 	t.rolled, t.gone = false, false
 	t.left, t.at, t.spent = f.Remaining, sent, t.share*max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
 	if f.Reset < 0 {
 		t.whole = 0
 		return
 	}
-	named := said{sent: sent, took: v.now - sent, reset: min(f.Reset, maxSilence)}
+	named := report{sent: sent, took: v.now - sent, reset: min(f.Reset, maxSilence)}
 	t.compare(named)
 	reset := t.fromSending(named)
 	whole := sent + reset
 	if unsure {
-		whole = v.now + reset // rather late, while it is not known from when it counts
+		whole = v.now + reset // rather late, until its origin is known
 	}
 	if math.Mod(f.Remaining, coarseUnits) != 0 || !t.perCost {
 		t.grain = 1
@@ -243,22 +243,22 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		if length := t.length(); t.shape == sliding && v.now-sent < length/20 {
 			own := sent
 			if refused {
-				own-- // whether refusals count is seen so
+				own-- // this shows whether refusals count
 			}
 			t.seen(used - t.share*v.h.used(t.unit(), own, length))
 		}
 	}
 	if near := t.shape == fixed && (whole-t.whole).Abs() < max(rounded, t.length()/10); near && !first {
-		whole = max(whole, t.whole) // the way there took the others longer
+		whole = max(whole, t.whole) // the round trip of the others took longer
 	}
 	t.whole = whole
 }
 
-// compare notes whether the reset is counted from when the attempt was answered. If the
-// provider names an instant, the time until then was computed when the answer arrived;
-// if it names a duration, that counts from when the answer was sent. Which of the two
-// varies less from one answer to the next shows which kind it is.
-func (t *advertised) compare(b said) {
+// compare notes whether the reset is counted from the response. If the provider reports an
+// instant, the time until then was computed when the response arrived; if it reports a
+// duration, that counts from when the response was sent. The variant that varies less from
+// one response to the next is right.
+func (t *advertised) compare(b report) {
 	a := t.last
 	t.last = b
 	early, late := b.reset-a.reset, b.reset-a.reset+b.took-a.took
@@ -271,51 +271,50 @@ func (t *advertised) compare(b said) {
 	}
 }
 
-// fromSending returns the time from when an attempt was sent to the reset that its answer
-// names.
-func (t *advertised) fromSending(b said) time.Duration {
+// fromSending returns the time from sending an attempt to the reset that its response
+// reports.
+func (t *advertised) fromSending(b report) time.Duration {
 	if t.answeredAt < t.sentAt {
 		return b.reset + b.took
 	}
 	return b.reset
 }
 
-// refill learns how fast a bucket fills: what is in use is rounded up, and so is the
-// reset.
+// refill learns how fast a bucket refills. Used units are rounded up, and so is the reset.
 func (t *advertised) refill(used float64, reset, rounded time.Duration) {
 	high := math.Inf(1)
 	if reset > rounded {
 		high = used / (reset - rounded).Seconds()
 	}
 	if t.quota > 1 {
-		used = max(0, used-t.grain) // all but a part of one
+		used = max(0, used-t.grain) // all but a fraction of a unit
 	}
 	low := used / max(reset, time.Millisecond).Seconds()
 	if t.slow, t.fast = max(t.slow, low), min(t.fast, high); t.slow > t.fast {
-		t.slow, t.fast = low, high // it was changed
+		t.slow, t.fast = low, high // the rate has changed
 	}
 }
 
-// seen takes in what others have in use of a window, and how fast that grows.
+// seen records how much of a window others use, and how fast that grows.
 func (t *advertised) seen(others float64) {
 	others = max(0, others)
 	t.surge = max(0.9*t.surge, others-t.others)
 	if t.grain > 1 && others > t.others {
-		others = t.others + (others-t.others)/20 // it is mostly rounding
+		others = t.others + (others-t.others)/20 // mostly rounding
 	}
 	t.others = others
 }
 
-// graze reserves a part of the limit, because an attempt came too early.
+// graze increases the limit's margin, because an attempt came too early.
 func (t *advertised) graze(v view, f refusal) {
 	length := t.length()
 	if t.shape == bucket && t.slow > 0 {
 		length = seconds(t.quota / t.slow)
 	}
-	own := t.share*v.h.used(t.unit(), f.sent, length) + t.need(f.cost) // with what did not fit
+	own := t.share*v.h.used(t.unit(), f.sent, length) + t.need(f.cost) // including the refused attempt
 	t.shared = own < ownUse*t.quota
 	if t.shape == bucket {
-		t.errors[bucket] += 0.3 // such a one does not run dry
+		t.errors[bucket] += 0.3 // evidence against a bucket, which would not have run dry
 		t.turn()
 	}
 	if t.shape == bucket && t.quota <= 2 && t.whole > f.sent {
@@ -333,7 +332,7 @@ func (t *advertised) graze(v view, f refusal) {
 func (t *advertised) sent(now time.Duration, c float64) {
 	t.roll(now)
 	if t.rolled && t.spent == 0 {
-		t.whole = now + max(t.length(), time.Second) // some begin with the first attempt
+		t.whole = now + max(t.length(), time.Second) // some windows begin with the first attempt
 	}
 	if t.perCost {
 		t.spent += c * t.share
@@ -342,7 +341,7 @@ func (t *advertised) sent(now time.Duration, c float64) {
 	}
 }
 
-// takeBack undoes sent, in the window in which that was.
+// takeBack undoes sent for an attempt that was sent at an instant.
 func (t *advertised) takeBack(sent time.Duration, c float64) {
 	switch {
 	case sent < t.at:
@@ -353,7 +352,7 @@ func (t *advertised) takeBack(sent time.Duration, c float64) {
 	}
 }
 
-// roll starts a new window when one has ended and nothing was answered since.
+// roll starts a new window if one has ended and no response has shown it.
 func (t *advertised) roll(now time.Duration) {
 	if t.shape != fixed || t.at < 0 || t.whole <= t.at || now < t.whole || t.quota <= 0 {
 		return
@@ -361,12 +360,12 @@ func (t *advertised) roll(now time.Duration) {
 	t.left, t.spent, t.at, t.rolled = t.quota, 0, t.whole, true
 	t.whole = now + max(t.length(), time.Second)
 	if t.rolls++; t.rolls == 1 && !t.perCost {
-		t.left = 1 // the first time one finds out
+		t.left = 1 // the first attempt finds out
 	}
 }
 
-// answered notes that an attempt, sent at that instant, was answered. If the window has
-// ended and answers no longer name the limit, it no longer holds anything back.
+// answered records the response to an attempt sent at an instant. If the window has ended
+// and responses no longer report the limit, it no longer delays attempts.
 func (t *advertised) answered(sent time.Duration) {
 	t.gone = t.gone || t.rolled && sent >= t.at
 }
@@ -378,7 +377,7 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	t.roll(v.now)
 	need := t.need(c)
 	spare := math.Floor(t.margin * t.quota)
-	if t.rolled && t.rolls == 1 && t.left == 1 { // one goes and finds out, the next when that is answered
+	if t.rolled && t.rolls == 1 && t.left == 1 { // one attempt finds out; the next goes after its response
 		if t.spent == 0 {
 			return v.now
 		}
@@ -398,7 +397,7 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	if t.shape == bucket && t.slow > 0 {
 		pace := t.pace()
 		at = t.at + seconds(short/pace)
-		if pace < 0.95*t.slow { // what is back when nobody sends says little
+		if pace < 0.95*t.slow { // the refill while nobody sends shows little
 		} else if over := t.quota - need - spare - t.spent; over > 0 {
 			at = min(at, t.whole-seconds(over/t.fast))
 		} else {
@@ -406,18 +405,18 @@ func (t *advertised) free(v view, c float64) time.Duration {
 		}
 	}
 	at += t.late(v)
-	if t.quota <= 1 && t.slow > 0 { // nothing makes up for one that overtakes another
+	if t.quota <= 1 && t.slow > 0 { // with so few units, nothing compensates for an attempt that overtakes another
 		at = max(at, v.last+seconds(1/t.pace())+t.slack)
 	}
 	return max(v.now, at, v.last+t.apart(v, need))
 }
 
-// apart is how far apart attempts go while others use the limit too: what is left is
-// spread over the time until all is back. All of them do so, and each gets as much, since
-// all are answered the same that is left. Under a penalty a bucket is not drained at once
-// either: each that is under way at a refusal may lengthen it. A limit on cost is spread once
-// it was refused and others proved to use it, not before: what is under way there looks like
-// the use of others.
+// apart returns the interval between attempts while others use the limit too: the remaining
+// units are spread over the time until all are free. All clients do so and get equal
+// shares, since the responses report the same remaining units to all. Under a penalty a
+// bucket is not drained at once either, because each attempt in flight at a refusal may
+// lengthen the penalty. A limit on cost is spread only after a refusal showed that others
+// use it: before that, attempts in flight look like use by others.
 func (t *advertised) apart(v view, need float64) time.Duration {
 	over, longest := t.whole-v.now, never
 	spread := t.shared && t.margin >= grazed/2
@@ -434,9 +433,9 @@ func (t *advertised) apart(v view, need float64) time.Duration {
 	return min(longest, time.Duration(max(0, float64(over))*need/max(need, t.left-t.spent)/windowSpread))
 }
 
-// pace is how many units of a bucket come back in a second and are not taken by others,
-// who take less once they see that there is little left. On a limit on cost that may be what
-// is under way, which takes what it took.
+// pace returns the number of a bucket's units that return each second and are not taken by
+// others. Others take less when little is left. For a limit on cost, the others may be
+// attempts in flight.
 func (t *advertised) pace() float64 {
 	part := waitedTaken
 	if t.perCost {
@@ -452,20 +451,20 @@ func (t *advertised) late(v view) time.Duration {
 		usual = time.Duration(v.latency / jitterOfLatency)
 	}
 	if t.shape == bucket {
-		return t.slack // there is a unit to spare
+		return t.slack // a unit to spare
 	}
 	return max(t.slack, usual, t.length()/lateness, min(time.Duration(v.jitter), t.length()/maxLateness))
 }
 
-// slide is when there is room in a sliding window.
+// slide returns when a sliding window has room.
 func (t *advertised) slide(v view, need float64) time.Duration {
 	at := v.now
 	mine := t.quota - t.others
 	room := max(need, mine-min(2*t.surge, maxGrazed*t.quota)-math.Floor(t.margin*mine))
 	late := false
-	if t.quota > maxCells { // of so many the history knows only about when they went
+	if t.quota > maxCells { // with so many, the history has only approximate times
 		room = max(need, room-coarse*mine)
-		late = float64(v.flying) > 2*coarse*t.quota // and answers come too late to set that right
+		late = float64(v.flying) > 2*coarse*t.quota // and responses come too late to correct that
 	}
 	if over := t.share*v.h.total[t.unit()] + need - room; over > 0 {
 		if left := v.h.sentBy(t.unit(), over/t.share, late); left != never {
@@ -475,7 +474,7 @@ func (t *advertised) slide(v view, need float64) time.Duration {
 	return at
 }
 
-// room is about how many attempts could go at once now, going by what was answered.
+// room estimates how many attempts could be sent at once now, by the latest response.
 func (t *advertised) room(v view) float64 {
 	if !t.trusted() || t.gone || t.at < 0 {
 		return math.Inf(1)
@@ -487,7 +486,7 @@ func (t *advertised) room(v view) float64 {
 	return left / max(1e-9, t.need(v.mean[cost]))
 }
 
-// interval is the sustained one, in nanoseconds; 0 when it is not known.
+// interval returns the sustained interval in nanoseconds; 0 if unknown.
 func (t *advertised) interval() float64 {
 	switch {
 	case t.perCost || !t.trusted() || t.gone || t.quota <= 0:

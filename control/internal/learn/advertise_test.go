@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// provider answers with the headers of one limit of so many units, of any shape.
+// provider responds with the headers of one limit, of any size and shape.
 type provider struct {
 	shape  shape
 	units  float64
-	length time.Duration // of a window; what a bucket takes to fill
+	length time.Duration // of a window; for a bucket, the time to fill
 	round  time.Duration // of resets
-	named  bool          // like a bucket
-	whole  time.Duration // when a bucket is full, or a window ends
+	named  bool          // with names like a bucket's
+	whole  time.Duration // when a bucket is full or a window ends
 	sent   []time.Duration
 }
 
-// arrives is what an attempt at now is told, and whether it is admitted.
+// arrives handles an attempt at now. It returns the reported limit and whether the attempt
+// is admitted.
 func (p *provider) arrives(now time.Duration) (Fact, bool) {
 	used, reset, ok := 0.0, time.Duration(0), false
 	switch p.shape {
@@ -51,7 +52,8 @@ func (p *provider) arrives(now time.Duration) (Fact, bool) {
 	return Fact{Name: "requests", Refills: p.named, Quota: p.units, Remaining: p.units - used, Window: -1, Reset: reset}, ok
 }
 
-// holds plays the law on a provider. The way there takes so long, and so long back.
+// holds runs the law against a provider. there and back are the latencies of request and
+// response.
 func (p *provider) holds(l *Law, there, back, until time.Duration) (admitted, refused int) {
 	for now := time.Duration(0); ; {
 		now = max(now+ms, l.Hold(now, 1))
@@ -105,15 +107,15 @@ func TestAnAdvertisedLimitIsHeldByTheShapeOfItsResets(t *testing.T) {
 	}
 }
 
-func TestWhatOthersUseTooIsSpreadOverTheTimeThatIsLeft(t *testing.T) {
+func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 	v := view{now: 100 * sec, last: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
 	for _, tt := range []struct {
 		name   string
 		shape  shape
 		shared bool
-		margin float64 // left alone since a refusal
+		margin float64 // not used since a refusal
 		left   float64
-		want   time.Duration // apart
+		want   time.Duration // interval between attempts
 	}{
 		{"it is refused no more", fixed, true, 0, 40, 0},
 		{"alone", fixed, false, grazed, 40, 0},
@@ -153,7 +155,7 @@ func TestWhatOthersUseTooIsSpreadOverTheTimeThatIsLeft(t *testing.T) {
 	}
 }
 
-func TestThereIsPlentyWhereAllIsLeft(t *testing.T) {
+func TestPlentyIsLeftOfAnUnusedLimit(t *testing.T) {
 	for _, tt := range []struct {
 		quota, left, spent float64
 		want               bool
@@ -165,7 +167,7 @@ func TestThereIsPlentyWhereAllIsLeft(t *testing.T) {
 	}
 }
 
-func TestWhatARefusalWithoutAReasonIsTakenFor(t *testing.T) {
+func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 	room := []advertised{{shaper: newShaper(fixed), quota: 6000, left: 5900}}
 	for _, tt := range []struct {
 		name string
@@ -196,19 +198,20 @@ func TestWhatARefusalWithoutAReasonIsTakenFor(t *testing.T) {
 	}
 }
 
-// A steady client of a sliding window sees about the same reset in each answer, as it would
-// of a bucket. Answers that take a different time each are no reason to take it for one.
-func TestAnswersThatTakeTheirTimeDoNotMakeABucket(t *testing.T) {
+// A steady client of a sliding window sees about the same reset in each response, as it
+// would with a bucket. The latency of responses varies, which must not make it look like a
+// bucket.
+func TestVaryingLatencyDoesNotLookLikeABucket(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	p := provider{shape: sliding, units: 60, length: time.Minute, round: ms, named: true}
 	refused := 0
 	for now := time.Duration(0); now < 20*time.Minute; {
-		now = max(now+1020*ms, l.Hold(now, 1)) // a budget of its own holds it to 59 a minute
+		now = max(now+1020*ms, l.Hold(now, 1)) // a budget of its own limits it to 59 a minute
 		l.Sent(now, 1)
 		took := time.Duration(200+random.IntN(400)) * ms
 		f, ok := p.arrives(now + took)
-		f.Reset -= time.Duration(random.IntN(300)) * ms // as the newest of others that arrived meanwhile
+		f.Reset -= time.Duration(random.IntN(300)) * ms // as another client's request may have arrived meanwhile
 		o := Outcome{Sent: now, Now: now + took, Class: Admitted, Estimate: 1, Cost: 1}
 		if !ok {
 			o.Class = Refused
@@ -225,8 +228,8 @@ func TestAnswersThatTakeTheirTimeDoNotMakeABucket(t *testing.T) {
 	}
 }
 
-// Two answers differ by how long they took, and that is in the reset of neither or of both:
-// it is not taken for a change of the limit, which would be held for one that others use.
+// Two responses differ in latency, which is in the reset of neither or of both. That must
+// not count as a change of the limit, as if others used it.
 func TestASlowAnswerIsNoChangeOfTheReset(t *testing.T) {
 	l := New(Config{Ceiling: 250 * ms, Initial: sec, Slowest: time.Hour})
 	for _, a := range []struct{ sent, took, left, reset time.Duration }{
@@ -244,7 +247,7 @@ func TestASlowAnswerIsNoChangeOfTheReset(t *testing.T) {
 	}
 }
 
-func TestHowLongTheNextOnesTake(t *testing.T) {
+func TestTheWaitsOfTheNextAttemptsAreEstimated(t *testing.T) {
 	v := &history{}
 	for i := range 6 {
 		v.add(time.Duration(95+i)*sec, amounts{1, 1, 0})
@@ -277,15 +280,15 @@ func TestHowLongTheNextOnesTake(t *testing.T) {
 	}
 }
 
-// Some name milliseconds where seconds belong. One canary finds out.
-func TestAWaitThatIsBeyondBeliefIsPutToTheTest(t *testing.T) {
+// Some providers send milliseconds instead of seconds. One canary finds out.
+func TestAnImplausibleWaitIsTested(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		waits []time.Duration // that the first refusals of blocks name
-		truth float64         // what they have to be divided by
-		last  time.Duration   // how long nothing went in the last block
+		waits []time.Duration // in the first refusals of blocks
+		truth float64         // their divisor
+		last  time.Duration   // the time without an attempt in the last block
 		tried int             // canaries that were refused
-		unit  float64         // that is stored
+		unit  float64         // stored for a warm start
 	}{
 		{"a day is believed", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 0, 0},
 		{"a longer one that is true costs a canary", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 1, 1},
@@ -320,8 +323,8 @@ func TestAWaitThatIsBeyondBeliefIsPutToTheTest(t *testing.T) {
 	}
 }
 
-// Others use the limit up, each time that a canary comes. They will not always be first.
-func TestALimitThatOthersUseUpIsAskedForAgainAndAgain(t *testing.T) {
+// Others use up the limit each time before a canary arrives, until once they do not.
+func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	now := time.Duration(0)
 	for n := range 40 {

@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// block is the silence from a refusal to the release. Nothing goes but a canary.
+// block is the time from a refusal to the release. Only canaries are sent.
 type block struct {
 	began       time.Duration // when the refused attempt was sent
-	noticed     time.Duration // when the refusal was back
+	noticed     time.Duration // when the refusal arrived
 	lastRefused time.Duration // when the newest refused canary was sent
 	release     time.Duration // when the admitted canary was sent
-	resume      time.Duration // when the next canary goes
+	resume      time.Duration // when the next canary is sent
 	wait        time.Duration // the last wait
 	first       time.Duration // the first wait
-	soonest     time.Duration // the shortest one that makes sense
-	least       time.Duration // the first one, if only the round trip counts
+	soonest     time.Duration // the shortest useful wait
+	least       time.Duration // the first wait by the round trip alone
 	canaryAt    time.Duration
 	refusals    int
-	blamed      int           // the limit, -1 for none
-	outage      bool          // it looks like one
-	explained   bool          // by a limit that the provider advertises
-	punished    bool          // refused though the provider says that there is room
-	expected    time.Duration // how long the limit that explains it would last
-	lastWait    time.Duration // the last wait that the provider advertised
-	exact       bool          // it ended at an instant that the provider had advertised
-	doubted     bool          // the canary goes before a wait is over, to see whether it is one
+	blamed      int           // index of the limit; -1 for none
+	outage      bool          // it may be an outage
+	explained   bool          // by an advertised limit
+	punished    bool          // refused although the provider reported room
+	expected    time.Duration // expected duration by the limit that explains it
+	lastWait    time.Duration // the last advertised wait
+	exact       bool          // it ended at an advertised instant
+	doubted     bool          // a canary tests an advertised wait before its end
 	cost        float64       // of the refused attempt
 	carried     float64       // attempts since the last release
 	pace        float64
-	ramping     bool // nothing was held
+	ramping     bool // no limit was held
 	paced       bool // a rate has explained some blocks
 }
 
-// long reports whether the block is too long to be a rate's.
+// long reports whether the block is too long for a rate.
 func (b *block) long() bool {
 	took := b.release - b.noticed
 	if b.paced && b.refusals > 1 {
@@ -42,7 +42,7 @@ func (b *block) long() bool {
 	return took > longBlock+b.least && took.Seconds() > longIntervals/b.pace
 }
 
-// freedFrom is when there may have been room again at the earliest.
+// freedFrom returns the earliest time at which there may have been room again.
 func (b *block) freedFrom() time.Duration {
 	if b.exact {
 		return max(b.lastRefused, b.release-(b.release-b.began)/50-time.Second)
@@ -50,28 +50,27 @@ func (b *block) freedFrom() time.Duration {
 	return b.lastRefused
 }
 
-// usual are lengths of time that windows often have.
+// usual are common lengths of windows.
 var usual = [...]time.Duration{
 	10 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute,
 	15 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// newly says that a refusal advertises another wait than the one before it did, so that it
-// may be a true one whatever became of that. One that just goes on naming what is left by a
-// wrong measure comes closer and closer.
+// newly reports whether a refusal advertises a new wait, and not just the rest of the one
+// before. A new wait may be right even if the former was wrong.
 func (b *block) newly(wait time.Duration) bool {
 	return wait > 0 && (b.refusals <= 2 || wait > 2*b.lastWait || wait < b.lastWait/2)
 }
 
-// waits says what the waits that refusals name are worth. Some providers name milliseconds
-// where seconds belong.
+// waits records whether advertised waits are right. Some providers send milliseconds
+// instead of seconds.
 type waits struct {
-	unit float64 // what they are divided by; 0 while that is not known
-	sane int     // blocks whose wait is one that can be believed
+	unit float64 // divisor of waits; 0 if unknown
+	sane int     // blocks with a plausible wait
 }
 
-// heard takes in the one that the first refusal of a block names. After some that can be
-// believed a long one is believed, too: calls may lengthen a ban, and so would a canary.
+// heard records the wait in the first refusal of a block. After some plausible waits a long
+// one is trusted too: calls may lengthen a ban, and so would a canary.
 func (w *waits) heard(wait time.Duration) {
 	if wait >= time.Second && !w.doubts(wait) {
 		w.sane++
@@ -81,8 +80,8 @@ func (w *waits) heard(wait time.Duration) {
 	}
 }
 
-// believed returns how much of a wait is waited for. Of the first one that is in doubt that
-// is the length of a long penalty; then a canary finds out whether it is of another unit.
+// believed returns how much of a wait to observe. For the first doubtful wait that is the
+// length of a long penalty; then a canary finds out whether the wait has another unit.
 func (w *waits) believed(wait time.Duration) time.Duration {
 	switch {
 	case w.doubts(wait):
@@ -93,27 +92,28 @@ func (w *waits) believed(wait time.Duration) time.Duration {
 	return wait
 }
 
-// doubts reports whether a wait is so long that it may be of another unit.
+// doubts reports whether a wait is so long that it may have another unit.
 func (w *waits) doubts(wait time.Duration) bool { return w.unit == 0 && wait > unbelievable }
 
-// rarely is how much later the next canary goes in a block of that age, which no
-// canary lengthens. Where much was carried before, a canary costs little beside that.
+// rarely returns the wait before the next canary in a block of that age, if no canary
+// lengthens it. If many attempts were carried before, a canary costs little in comparison.
 func (b *block) rarely(age time.Duration) time.Duration {
 	return time.Duration(float64(age) * min(0.5, math.Sqrt(canaryFew/max(1, b.carried))))
 }
 
-// next is how long to wait for a canary at now. The limits foretell an instant;
-// from is when a window may have begun, phase the wall clock at instant 0.
-func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) time.Duration {
+// next returns the wait before a canary at now. expected is the instant at which the limits
+// expect room, from is when a window may have begun, and phase is the wall clock at instant
+// 0.
+func (b *block) next(now, trip, expected, from, phase, penalty time.Duration) time.Duration {
 	if b.outage {
 		return min(max(2*b.wait, outageFirst), max(outageLongest, (now-b.noticed)/4))
 	}
 	if b.refusals == 1 {
 		least := max(b.soonest, trip*12/10, penalty)
-		if b.explained { // when there is room is known
+		if b.explained { // it is known when there is room
 			least = max(trip*12/10, penalty)
 		}
-		return max(least, foretold-now)
+		return max(least, expected-now)
 	}
 	growth := canaryHurry
 	if b.wait > hurryUntil/3 && !b.punished && b.carried > slowWindow*(now-b.began).Seconds() {
@@ -144,13 +144,13 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 		if b.punished {
 			break
 		}
-		late := trip + u/500 // the first attempts of a window are few
+		late := trip + u/500 // few attempts go at the start of a window
 		try(from + u + late)
 		try(b.began + u + late)
 		try(b.began + u - (b.began+phase)%u + late)
 	}
-	if foretold > now {
-		try(foretold)
+	if expected > now {
+		try(expected)
 	}
 	if best == later {
 		best = low
@@ -158,8 +158,8 @@ func (b *block) next(now, trip, foretold, from, phase, penalty time.Duration) ti
 	return min(best, maxSilence)
 }
 
-// within is the instant for a canary of a block that ends between two: a usual one,
-// else the middle, which halves what is open.
+// within returns the instant of the canary for a block that ends between two instants: a
+// common one, or else the middle, which halves the range.
 func (b *block) within(now, low, high, trip, from, phase time.Duration) time.Duration {
 	low = max(low, now)
 	if high <= low {
@@ -176,27 +176,26 @@ func (b *block) within(now, low, high, trip, from, phase time.Duration) time.Dur
 	return low + (high-low)/2
 }
 
-// apart is how much later a canary goes where the one before was refused: clients that
-// do not know of each other, and were refused together, would go on to be refused
-// together. It is as good as random from one nanosecond to the next.
+// apart returns a delay after a refused canary, to separate clients that were refused
+// together and do not know of each other. It is effectively random.
 func (b *block) apart(now time.Duration) time.Duration {
 	x := uint64(now) * 0x9e3779b97f4a7c15
 	x ^= x >> 32
 	return time.Duration(float64(b.wait) * canaryApart * float64(x&0xffff) / 0x10000)
 }
 
-// penalty is that blocks last longer than any limit explains.
+// penalty describes blocks that last longer than any limit explains.
 type penalty struct {
 	length time.Duration // 0 means none
-	low    time.Duration // what was not enough
+	low    time.Duration // a length that was not enough
 	blocks int
-	short  int // blocks in a row that were shorter
+	short  int // consecutive blocks that were shorter
 }
 
 func (p *penalty) on() bool { return p.length > 0 }
 
-// wait is how long the first canary of a block waits. While little is known it tries a
-// length between one that was too short and one that was long enough.
+// wait returns the wait before the first canary of a block. While little is known, it tries
+// a length between one that was too short and one that was long enough.
 func (p *penalty) wait() time.Duration {
 	if p.low > 0 && p.length > penaltyApart*p.low {
 		return time.Duration(math.Sqrt(float64(p.low) * float64(p.length)))
@@ -204,7 +203,7 @@ func (p *penalty) wait() time.Duration {
 	return time.Duration(min(float64(p.length)*penaltySlack, float64(maxSilence)))
 }
 
-// ended takes the length of a block in. Two short ones end the penalty.
+// ended learns from the length of a block. Two short ones end the penalty.
 func (p *penalty) ended(took, silence, first time.Duration, refusals int) {
 	if !p.on() {
 		return
@@ -227,8 +226,8 @@ func (p *penalty) ended(took, silence, first time.Duration, refusals int) {
 	}
 }
 
-// explained learns from a block whose cause is known: what it lasts beyond what the
-// cause foretold is a penalty.
+// explained learns from a block with a known cause: the time beyond what the cause predicts
+// is a penalty.
 func (p *penalty) explained(b *block) {
 	took, silence := b.release-b.noticed, b.release-b.lastRefused
 	if !b.punished && !b.exact || took < b.expected+b.expected/2+longBlock {
@@ -241,13 +240,13 @@ func (p *penalty) explained(b *block) {
 	}
 }
 
-// keep is the part of the refused pace that is safe enough.
+// keep returns the part of the refused pace that is safe.
 func (p *penalty) keep() float64 {
 	return min(penaltyHigh, penaltyLow+0.04*float64(p.blocks))
 }
 
-// penaltyWait is how long a canary waits for the sake of a penalty. Of one that is
-// only suspected the first comes early: it costs one refusal to be wrong.
+// penaltyWait returns the wait before a canary because of a penalty. If a penalty is only
+// suspected, the first canary goes early: being wrong costs one refusal.
 func (l *Law) penaltyWait() time.Duration {
 	switch {
 	case l.block.refusals == 1 && l.penalty.on():

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// lengths is how many window lengths are tried as an explanation of blocks, each longer
-// than the one before by the same factor.
+// lengths is the number of window lengths that are tried as an explanation of blocks. Each
+// is longer than the one before by the same factor.
 const lengths = 38
 
 func lengthOf(i int) time.Duration {
 	return time.Duration(float64(time.Second) * math.Pow(lengthStep, float64(i)))
 }
 
-// episode is what one block says about windows of every length: how much a window would
-// hold, at least and at most, if it refused and released as this block did.
+// episode is the evidence of one block about windows of every length: the minimum and
+// maximum size of a window that refused and released as this block did.
 type episode struct {
 	refused     time.Duration
-	n, whole    float64 // attempts and seconds since the refusal before; 0 when there was none
+	n, whole    float64 // attempts and seconds since the refusal before; 0 if there was none
 	least, most [units][lengths]float32
 }
 
@@ -29,11 +29,11 @@ type episodes struct {
 	ring  [6]episode
 	n     int
 	since time.Duration // when the first of them was refused
-	last  time.Duration // when the newest one was
-	sent  float64       // until then
+	last  time.Duration // when the newest one was refused
+	sent  float64       // total until then
 }
 
-// add takes a block in.
+// add adds a block.
 func (es *episodes) add(v view, b *block) {
 	e := &es.ring[es.n%len(es.ring)]
 	sent := v.h.until(attempts, b.began)
@@ -70,7 +70,7 @@ func (es *episodes) window(v view) (u unit, length time.Duration, size float64, 
 	for x := range units {
 		for i := range lengths {
 			if lengthOf(i) > (es.last-oldest)/2 {
-				break // one block hardly differs from the next
+				break // the blocks hardly differ
 			}
 			n, off := sizeOf(known, x, i)
 			if off < best && n > minFitted*v.mean[x] && n >= 0.97*v.h.peak(x, lengthOf(i), es.since) {
@@ -81,8 +81,8 @@ func (es *episodes) window(v view) (u unit, length time.Duration, size float64, 
 	return u, length, size, ok
 }
 
-// unlikeRate measures how badly one rate explains the newest episodes: a bucket would be
-// equally empty at each refusal.
+// unlikeRate measures how badly a single rate explains the newest episodes: with a bucket,
+// each refusal would find it equally empty.
 func (es *episodes) unlikeRate(newest int) float64 {
 	n, whole, off := 0.0, 0.0, 0.0
 	for i := 1; i <= newest; i++ {
@@ -96,8 +96,8 @@ func (es *episodes) unlikeRate(newest int) float64 {
 	return off / n
 }
 
-// sizeOf returns the size of a window that explains the episodes, and by what part of it
-// they disagree.
+// sizeOf returns the size of a window that explains the episodes, and their relative
+// disagreement.
 func sizeOf(known []episode, u unit, i int) (size, off float64) {
 	var mids [len(episodes{}.ring)]float64
 	for j := range known {

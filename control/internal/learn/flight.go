@@ -11,8 +11,8 @@ type flight struct {
 	climb     float64
 	testAfter float64
 	untested  float64
-	early     int   // refusals in a row that each came soon after the last
-	was       *rate // what was held in its place before
+	early     int   // consecutive refusals soon after one another
+	was       *rate // the rate that was held before
 }
 
 func (l *flight) free(v view, _ float64) time.Duration {
@@ -28,7 +28,7 @@ func (*flight) takeBack()          {}
 func (l *flight) answered(v view) {
 	l.untested++
 	if l.untested > l.testAfter && v.calm > testAfterBlocks {
-		l.size += l.climb // what was tested is sure
+		l.size += l.climb // the tested size is confirmed
 		l.climb = max(1, l.size/20)
 		l.untested = l.testAfter / 2
 	}
@@ -39,7 +39,7 @@ func (l *flight) fullness(_ view, f refusal) float64 {
 		return 0
 	}
 	if l.climb > 0 {
-		return (f.others + 1) / l.size // it is what was tested
+		return (f.others + 1) / l.size // it was being tested
 	}
 	return (f.others + 0.5) / l.size
 }
@@ -69,9 +69,9 @@ type crowd struct {
 	seen     [maxFlights]float32
 	total    float32
 	evidence float64
-	wrong    float64 // how often a limit on that number was held and given up
-	last     float64 // how many others were under way at the last refusal
-	times    int     // how many refusals in a row came with as many
+	wrong    float64 // how often such a limit was held and dropped
+	last     float64 // how many others were in flight at the last refusal
+	times    int     // consecutive refusals with as many others
 }
 
 func (c *crowd) sent(others int) {
@@ -85,8 +85,8 @@ func (c *crowd) sent(others int) {
 	}
 }
 
-// refused weighs a refusal with that many others in flight: the rarer such a number is, the
-// stronger the evidence for a limit on it.
+// refused weighs a refusal with that many other attempts in flight: the rarer that number
+// is, the stronger the evidence for a limit on it.
 func (c *crowd) refused(others, most float64) {
 	if c.times++; others != c.last {
 		c.last, c.times = others, 1
@@ -97,7 +97,7 @@ func (c *crowd) refused(others, most float64) {
 	c.evidence = max(-2, c.evidence+min(most, -math.Log(min(1, c.share(others)))-1))
 }
 
-// share returns the share of attempts that were sent with at least so many others in
+// share returns the share of attempts that were sent with at least that many others in
 // flight.
 func (c *crowd) share(others float64) float64 {
 	more := float32(0)
@@ -107,7 +107,7 @@ func (c *crowd) share(others float64) float64 {
 	return float64(more+0.5) / float64(c.total+1)
 }
 
-// sent records how many others were in flight at an attempt.
+// departures records how many other attempts were in flight when each was sent.
 type departures struct {
 	ring [48]struct {
 		at     time.Duration
@@ -122,8 +122,8 @@ func (d *departures) add(at time.Duration, others int) {
 	d.n++
 }
 
-// others returns how many others were in flight when an attempt was sent, -1 if that is no
-// longer known.
+// others returns how many other attempts were in flight when one was sent; -1 if that was
+// forgotten.
 func (d *departures) others(sent time.Duration) float64 {
 	for i := 1; i <= min(d.n, len(d.ring)); i++ {
 		if x := &d.ring[(d.n-i)%len(d.ring)]; x.at <= sent {

@@ -13,22 +13,22 @@ type unit uint8
 const (
 	attempts unit = iota
 	cost
-	busy // seconds that the provider works
+	busy // seconds of the provider's work
 	units
 )
 
-// amounts are so much of each unit.
+// amounts has an amount for each unit.
 type amounts [units]float64
 
-// history is what was sent. It answers how much of a unit fell into any stretch of
-// time, and when the newest so many units began. Old cells are merged, so that a
-// stretch is known to about a cellsPerAge-th of its age.
+// history records what was sent. It returns how much of a unit was sent in any period, and
+// when the newest given amount began. Old cells are merged, so a time is known to about
+// 1/cellsPerAge of its age.
 type history struct {
-	from  []time.Duration // the oldest instant of each cell
-	at    []time.Duration // the newest one, ascending
-	sum   []amounts       // all that was sent up to then
+	from  []time.Duration // the earliest instant of each cell
+	at    []time.Duration // the latest one, ascending
+	sum   []amounts       // total sent until then
 	total amounts
-	grain float64 // cells to an age, when they were merged last
+	grain float64 // cells per age at the last merge
 }
 
 // add counts what is sent at now.
@@ -58,8 +58,9 @@ func (h *history) add(now time.Duration, a amounts) {
 	h.from, h.at, h.sum = append(h.from, now), append(h.at, now), append(h.sum, h.total)
 }
 
-// merge joins neighbours that are short for their age. The first cell stays, since it is
-// where the history starts, and so do the newest: a window of few is known exactly.
+// merge joins neighbours that are short for their age. The first cell is kept, because the
+// history begins there, and so are the newest ones, so that windows with few attempts are
+// exact.
 func (h *history) merge(now time.Duration) {
 	at, sum := h.at, h.sum[:len(h.at)]
 	keep := 1
@@ -79,7 +80,7 @@ func (h *history) merge(now time.Duration) {
 	h.from, h.at, h.sum = h.from[:keep+1], at[:keep+1], sum[:keep+1]
 }
 
-// correct changes the amount that was sent at an instant.
+// correct changes the amount sent at an instant.
 func (h *history) correct(sent time.Duration, a amounts) {
 	for u := range a {
 		h.total[u] += a[u]
@@ -91,7 +92,7 @@ func (h *history) correct(sent time.Duration, a amounts) {
 	}
 }
 
-// until is how much was sent up to t, t included.
+// until returns the total sent up to and including t.
 func (h *history) until(u unit, t time.Duration) float64 {
 	i := sort.Search(len(h.at), func(i int) bool { return h.at[i] > t })
 	if i == 0 {
@@ -106,12 +107,12 @@ func (h *history) until(u unit, t time.Duration) float64 {
 	return low + part*(h.sum[i][u]-low)
 }
 
-// used is how much was sent in the length of time before t, t included.
+// used returns the amount sent in the given length of time up to and including t.
 func (h *history) used(u unit, t, length time.Duration) float64 {
 	return max(0, h.until(u, t)-h.until(u, t-length))
 }
 
-// peak is the most that was sent in any such length of time since an instant.
+// peak returns the largest amount sent in any such length of time since an instant.
 func (h *history) peak(u unit, length, since time.Duration) float64 {
 	most := 0.0
 	for i := len(h.at) - 1; i >= 0 && h.at[i] > since; i-- {
@@ -120,13 +121,13 @@ func (h *history) peak(u unit, length, since time.Duration) float64 {
 	return most
 }
 
-// newest is the instant of the oldest of the newest so many units up to t.
+// newest returns when the newest given amount of a unit, up to t, began.
 func (h *history) newest(u unit, t time.Duration, amount float64) time.Duration {
 	return h.reached(u, h.until(u, t)-amount)
 }
 
-// sentBy is the instant by which at least that sum had been sent, never when it has
-// not been. Within a cell it is about that, or with sure not too early.
+// sentBy returns the instant by which at least that sum had been sent, or never. Within a
+// cell the instant is approximate; with sure, it is not too early.
 func (h *history) sentBy(u unit, sum float64, sure bool) time.Duration {
 	sum -= 1e-6 * math.Abs(sum) // rounding
 	i := sort.Search(len(h.at), func(i int) bool { return h.sum[i][u] >= sum })
@@ -144,8 +145,8 @@ func (h *history) sentBy(u unit, sum float64, sure bool) time.Duration {
 	return h.from[i] + time.Duration(min(1, max(0, (nth-1)/(n-1)))*float64(h.at[i]-h.from[i]))
 }
 
-// reached is the instant at which more than the sum had been sent; the start of
-// the history when that is not remembered.
+// reached returns the instant at which more than the sum had been sent, or the start of the
+// history if that was forgotten.
 func (h *history) reached(u unit, sum float64) time.Duration {
 	const round = 1e-6
 	i := sort.Search(len(h.at), func(i int) bool { return h.sum[i][u] > sum+round })
@@ -163,8 +164,7 @@ func (h *history) reached(u unit, sum float64) time.Duration {
 	return h.from[i] + time.Duration(min(1, max(0, part))*float64(h.at[i]-h.from[i]))
 }
 
-// Recount says that an attempt that was counted at one instant went at a later one, or not
-// at all: at is never then.
+// Recount corrects when a counted attempt was sent; never means that it was not sent.
 func (l *Law) Recount(sent, at time.Duration, c float64) {
 	l.h.correct(sent, amounts{-1, -c, -l.mean[busy]})
 	if at != never {
@@ -180,7 +180,7 @@ func (l *Law) Recount(sent, at time.Duration, c float64) {
 	}
 }
 
-// Recost corrects what an attempt was counted with.
+// Recost corrects the cost with which an attempt was counted.
 func (l *Law) Recost(sent time.Duration, more float64) {
 	l.h.correct(sent, amounts{0, more, 0})
 	for i := range l.headers {

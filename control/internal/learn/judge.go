@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// ended learns from a block that is over.
+// ended learns from a block that has ended.
 func (l *Law) ended(v view) {
 	b := &l.block
 	took := b.release - b.noticed
@@ -52,7 +52,7 @@ func (l *Law) ended(v view) {
 			break
 		}
 		if held.lone && b.refusals == 1 && r != nil && r.cycles > 2 {
-			break // the rate explains it as well, and a canary that waited for the window says nothing of it
+			break // the rate explains it too, and a canary that waited for the window is no evidence
 		}
 		if held.ended(v, b) {
 			break
@@ -66,7 +66,7 @@ func (l *Law) ended(v view) {
 		if held.early >= maxSoon {
 			l.uncrowded(v, held)
 		}
-	default: // a rate, or none
+	default: // a rate, or no limit
 		switch {
 		case l.isCrowd(b):
 			l.crowded(b, took)
@@ -105,8 +105,8 @@ func (l *Law) ended(v view) {
 	}
 }
 
-// recurred looks for a window of one fixed period that explains the last blocks, and
-// holds it in place of what was thought to refuse.
+// recurred looks for a window with a fixed period that explains the last blocks, and holds
+// it instead of the limit that was blamed.
 func (l *Law) recurred(v view) bool {
 	b := &l.block
 	l.blocks.add(b)
@@ -120,10 +120,10 @@ func (l *Law) recurred(v view) bool {
 	if b.blamed >= 0 {
 		if w, ok := l.limits[b.blamed].(*window); ok {
 			if w.unit == attempts && w.settled() && math.Abs(float64(w.high-p.length)) < 0.03*float64(p.length) && math.Abs(w.size[attempts]-p.size) <= max(1, 0.03*p.size) {
-				return false // it is known
+				return false // already known
 			}
 			if _, _, agrees := w.bracket(v, b); agrees && w.settled() && w.hits >= sureHits {
-				return false // it explains this block as well
+				return false // it explains this block too
 			}
 			l.drop(b.blamed)
 		}
@@ -142,8 +142,8 @@ func (l *Law) recurred(v view) bool {
 	return true
 }
 
-// fitted looks for a window that explains the last blocks, unless windows do, and
-// holds it in place of a rate.
+// fitted looks for a window that explains the last blocks, unless held windows do, and
+// holds it instead of a rate.
 func (l *Law) fitted(v view) bool {
 	b := &l.block
 	if b.blamed >= 0 && !isRate(l.limits[b.blamed]) || l.penalty.on() {
@@ -165,20 +165,20 @@ func (l *Law) fitted(v view) bool {
 	return true
 }
 
-// isCrowd says that refusals speak for a limit on attempts under way.
+// isCrowd reports whether refusals are evidence for a limit on attempts in flight.
 func (l *Law) isCrowd(b *block) bool {
 	enough := heldEvidence
 	if r := l.rate(); !b.long() || r != nil && r.cycles > 1 {
-		enough = shortEvidence // it costs little to see more, or a rate explains it
+		enough = shortEvidence // waiting for more costs little, or a rate explains it
 	}
 	if r := l.rate(); r != nil && r.alike() && l.crowd.times >= alikeCrowds {
-		enough = 0 // a rate explains it as well, and refuses at once if it is one
+		enough = 0 // a rate explains it too, and would refuse at once
 	}
 	return l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong && l.crowds > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
 }
 
-// crowded takes up a limit on attempts under way: it was what refused, and not the
-// limits that were blamed before.
+// crowded holds a limit on attempts in flight, and drops the limits that were blamed
+// before.
 func (l *Law) crowded(b *block, took time.Duration) {
 	x := &flight{size: l.out.others(b.began), testAfter: firstTest, was: l.rate()}
 	l.remove(isRate)
@@ -190,7 +190,7 @@ func (l *Law) crowded(b *block, took time.Duration) {
 	}
 }
 
-// uncrowded gives up a number of attempts under way, and holds what was held before.
+// uncrowded drops a limit on attempts in flight, and holds again what was held before.
 func (l *Law) uncrowded(v view, x *flight) {
 	l.drop(l.block.blamed)
 	l.crowd.wrong++
@@ -204,7 +204,7 @@ func (l *Law) uncrowded(v view, x *flight) {
 	x.was.plan(v.now)
 }
 
-// found holds a rate, which is what a short block speaks for.
+// found holds a rate, which a short block indicates.
 func (l *Law) found(v view, b *block) {
 	if l.rate() == nil {
 		bracket := paced
@@ -230,7 +230,7 @@ func (l *Law) unexplained(v view, b *block) {
 		low = max(low, high-high/50-time.Second)
 		from += min(high/2, maxFold)
 	}
-	l.remove(func(x limit) bool { // the same again
+	l.remove(func(x limit) bool { // the same limit again
 		w, ok := x.(*window)
 		return ok && w.lone && w.low < high && w.high > low
 	})
@@ -238,8 +238,8 @@ func (l *Law) unexplained(v view, b *block) {
 	l.hold(w)
 }
 
-// penalize takes blocks of that length for a penalty on a rate, which is at least
-// what was carried before, in attempts a second.
+// penalize treats blocks of that length as a penalty on a rate of at least carried attempts
+// a second.
 func (l *Law) penalize(v view, took time.Duration, carried float64) {
 	b := &l.block
 	if l.penalty.length == 0 {
@@ -263,13 +263,13 @@ func (l *Law) penalize(v view, took time.Duration, carried float64) {
 	if b.blamed < 0 {
 		high := pace
 		if b.ramping {
-			high = max(pace, b.pace) // it grew all the time: the mean says little
+			high = max(pace, b.pace) // it grew all the time, so the mean is no evidence
 		}
 		r.punished(v.now, pace*l.penalty.keep(), high, l.dear)
 	}
 }
 
-// outgrown replaces a window that only one block spoke for, and that was passed since
+// outgrown replaces a window that only one block supported, and that was exceeded since
 // without a refusal, by a rate: the block had another cause.
 func (l *Law) outgrown(v view, i int, w *window) {
 	l.drop(i)
@@ -296,7 +296,7 @@ func isFlight(x limit) bool { _, ok := x.(*flight); return ok }
 func isRate(x limit) bool   { _, ok := x.(*rate); return ok }
 func isWindow(x limit) bool { _, ok := x.(*window); return ok }
 
-// remove drops the limits of a sort.
+// remove drops the limits for which is returns true.
 func (l *Law) remove(is func(limit) bool) {
 	l.limits = slices.DeleteFunc(l.limits, is)
 	l.block.blamed = -1
@@ -306,7 +306,7 @@ func (l *Law) has(is func(limit) bool) bool {
 	return slices.ContainsFunc(l.limits, is)
 }
 
-// hold adds a limit; the oldest window goes when there are too many.
+// hold adds a limit, and drops the oldest window if there are too many.
 func (l *Law) hold(x limit) {
 	if len(l.limits) == maxLimits {
 		for i, y := range l.limits {

@@ -1,9 +1,9 @@
-// Package learn is the law "cycle": it finds out what limits a provider enforces
-// from what was admitted, what was refused, and when there was room again.
+// Package learn is the law "cycle". It learns what limits a provider enforces from which
+// attempts were admitted and refused, and when there was room again.
 //
-// A cycle is the time from one release to the next: attempts go, one is refused,
-// nothing goes but a canary now and then, and the first canary that is admitted is
-// the release. Each part of the law looks at whole cycles and is a file of its own:
+// A cycle is the time from one release to the next: attempts are sent until one is refused,
+// then only an occasional canary is sent, and the first admitted canary is the release.
+// Each part of the law looks at whole cycles and has a file:
 //
 //	history   what was sent, and how much of each unit in any stretch of time
 //	rate      a pace that is known to lie between two others, and the climb before that
@@ -15,13 +15,12 @@
 //	          last longer than any limit explains
 //	advertise limits that response headers name, and shape: how their units come back
 //
-// [Law] puts them together: it asks every limit when the next attempt may go and
-// takes the latest instant; it puts a refusal down to the limit that was fullest,
-// and when none was nearly full, the block's length tells what kind the new one is.
+// [Law] combines them. The next attempt waits for the latest instant that any limit
+// requires. A refusal is attributed to the limit that was fullest; if none was nearly full,
+// the length of the block shows the kind of a new limit.
 //
-// All of it is a function of what was observed and of the instant passed in. It is
-// not safe for concurrent use. Instants are durations since an origin that the
-// caller fixes.
+// The law is a function of the observations and the given instants. It is not safe for
+// concurrent use. Instants are durations since an origin that the caller chooses.
 package learn
 
 import (
@@ -29,23 +28,23 @@ import (
 	"time"
 )
 
-// Config is what the owner sets. Durations are positive.
+// Config has the owner's settings. Durations are positive.
 type Config struct {
-	// Ceiling is the shortest interval, Initial the one before any answer, Slowest
-	// the longest that is shown.
+	// Ceiling is the shortest interval, Initial the one before any response, and Slowest
+	// the longest that is reported.
 	Ceiling, Initial, Slowest time.Duration
 	// Phase is the wall clock at instant 0, since the Unix epoch.
 	Phase time.Duration
 }
 
-// Class is how an attempt ended, as far as the law is concerned.
+// Class says how an attempt ended, as far as the law is concerned.
 type Class uint8
 
 // The classes.
 const (
 	// Lost: there was no response.
 	Lost Class = iota
-	// Failed: a response that says nothing of limits.
+	// Failed: a response without information about limits.
 	Failed
 	// Admitted: a success.
 	Admitted
@@ -55,13 +54,13 @@ const (
 	Overloaded
 )
 
-// Outcome is one settled attempt.
+// Outcome is a settled attempt.
 type Outcome struct {
 	Sent, Now      time.Duration
 	Class          Class
-	RetryAfter     time.Duration // 0 when none was advertised
+	RetryAfter     time.Duration // 0 if none was advertised
 	Estimate, Cost float64
-	Steady         bool // no speeding up
+	Steady         bool // do not speed up
 }
 
 // Law is the state of one connection. Make one with [New].
@@ -76,37 +75,37 @@ type Law struct {
 	h       history
 	out     departures
 	crowd   crowd
-	latency float64 // nanoseconds, of what was admitted
-	jitter  float64 // nanoseconds, by which that differs from one attempt to the next
-	trip    float64 // nanoseconds, of a refusal
+	latency float64 // nanoseconds, of admitted attempts
+	jitter  float64 // nanoseconds, variation of the latency
+	trip    float64 // nanoseconds, round trip of a refusal
 	mean    amounts
-	carried float64 // admitted ever
+	carried float64 // total admitted
 
 	ramp    ramp
 	limits  []limit
 	block   block
 	penalty penalty
-	past    *episodes // nil before any
+	past    *episodes // nil at the start
 	blocks  spans
 	headers []advertised
 
-	epoch     time.Duration // attempts sent until then belong to a refusal that was counted
+	epoch     time.Duration // refusals of attempts sent until then are already counted
 	freed     time.Duration // the last release of a long block
-	quietFrom time.Duration // the last release, and how long its block was
+	quietFrom time.Duration // the last release, and the length of its block
 	quietFor  time.Duration
-	limited   bool          // 429 is how this provider refuses
-	waits     bool          // its refusals carry a wait
-	named     waits         // what those are worth
+	limited   bool          // the provider refuses with 429
+	waits     bool          // its refusals have a wait
+	named     waits         // how far those are right
 	misses    int           // windows that were refuted
-	blips     int           // outages that were over at the first canary
-	silence   time.Duration // without a canary that ended the last long block that canaries may have lengthened
-	dear      time.Duration // how long long blocks are, lately
-	crowds    int           // refusals that were weighed for a limit on attempts under way
-	brief     int           // blocks in a row that were over at the first canary
+	blips     int           // outages that ended at the first canary
+	silence   time.Duration // the time without a canary that ended the last long block whose end canaries may have delayed
+	dear      time.Duration // recent length of long blocks
+	crowds    int           // refusals that were weighed for a limit on attempts in flight
+	brief     int           // consecutive blocks that ended at the first canary
 	shown     time.Duration
 }
 
-// New makes a law that knows nothing.
+// New returns a law that has learned nothing.
 func New(cfg Config) *Law {
 	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}
 	l.ramp.every = float64(cfg.Initial)
@@ -114,7 +113,7 @@ func New(cfg Config) *Law {
 	return l
 }
 
-// view is what the limits see.
+// view returns what the limits need to know.
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
@@ -122,18 +121,18 @@ func (l *Law) view() view {
 	}
 }
 
-// Answered reports whether any response has come back.
+// Answered reports whether any response was received.
 func (l *Law) Answered() bool { return l.state != starting }
 
-// Waiting reports whether nothing goes since a refusal, until the next canary.
+// Waiting reports whether a refusal holds all attempts until the next canary.
 func (l *Law) Waiting() bool { return l.state == waiting }
 
-// Believed is how much of a wait that a refusal named is waited for, after the refusal was
-// observed: all of it, unless it seems to be of another unit.
+// Believed returns how much of an advertised wait to observe, after the refusal was
+// observed: all of it, unless it seems to have another unit.
 func (l *Law) Believed(wait time.Duration) time.Duration { return l.named.believed(wait) }
 
-// Foretold reports whether a limit that was known before was nearly used up when the
-// newest block began.
+// Foretold reports whether a limit that was known before was nearly used up when the newest
+// block began.
 func (l *Law) Foretold() bool {
 	b := &l.block
 	if b.explained || b.blamed < 0 {
@@ -142,10 +141,10 @@ func (l *Law) Foretold() bool {
 	return !isRate(l.limits[b.blamed]) || b.paced // a rate explains every short block
 }
 
-// Interval is the sustained interval.
+// Interval returns the sustained interval.
 func (l *Law) Interval() time.Duration { return l.shown }
 
-// Hold is when the next attempt of that cost may go.
+// Hold returns when the next attempt of that cost may be sent.
 func (l *Law) Hold(now time.Duration, cost float64) time.Duration {
 	l.clock = max(l.clock, now)
 	now = l.clock
@@ -254,7 +253,7 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 		l.transition(admitted)
 		l.ended(l.view())
 	case o.Steady:
-	case l.state == ramping, l.state == holding: // ramping with limits that were restored, too
+	case l.state == ramping, l.state == holding: // ramping with restored limits, too
 		if l.state == ramping && l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
 			l.ramp.carried = l.carried
 		}
@@ -274,7 +273,7 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 	}
 }
 
-// refuse takes a refusal in. Of those that were under way together the first alone
+// refuse records a refusal. Of attempts that were in flight together only the first refusal
 // is evidence.
 func (l *Law) refuse(o Outcome, isCanary bool) {
 	l.h.correct(o.Sent, amounts{-1, -o.Estimate, -l.mean[busy]})
@@ -332,7 +331,7 @@ func (l *Law) blocked(f refusal) {
 	if l.block.explained = l.explained(f); l.block.explained || l.outage(f) {
 		if i := l.block.blamed; i >= 0 && l.block.explained {
 			if w, ok := l.limits[i].(*window); ok && w.climb > 1 {
-				w.blame(v, f) // the test went too far, whoever says so
+				w.blame(v, f) // the test went too far, whatever limit refused
 			}
 		}
 		l.block.blamed = -1
@@ -343,7 +342,7 @@ func (l *Law) blocked(f refusal) {
 		most = maxEvidence / 2 // everything grew at once
 	}
 	if r := l.rate(); r != nil && r.steep() && !l.penalty.on() && l.misses == 0 {
-		most = 0 // more are under way because it goes faster
+		most = 0 // more are in flight because of the higher rate
 	}
 	l.crowd.refused(f.others, most)
 	l.crowds++
@@ -352,22 +351,22 @@ func (l *Law) blocked(f refusal) {
 	}
 }
 
-// soonest is how long the first canary of a block waits at least: less and less where
-// blocks of what is blamed were over at the first one.
+// soonest returns the minimum wait before the first canary of a block. It is shorter if
+// blocks of the blamed limit ended at the first canary.
 func (l *Law) soonest() time.Duration {
 	i := l.block.blamed
 	if i < 0 || isWindow(l.limits[i]) {
 		return firstCanary
 	}
 	if r, ok := l.limits[i].(*rate); ok && !r.alike() {
-		return firstCanary // units of a burst come back meanwhile
+		return firstCanary // units of a burst return meanwhile
 	}
 	return max(firstCanary>>min(l.brief, maxBrief), seconds(2/l.block.pace))
 }
 
-// outage says that a refusal is a provider's in trouble: it is not how this one
-// refuses, or it had just named enough that is left and the refusal has nothing to do
-// with how much is sent; and outages are not mostly over at the first canary.
+// outage reports whether a refusal comes from a provider in trouble: the provider does not
+// usually refuse this way, or it had just reported enough remaining units and the refusal
+// does not depend on the amount sent; and most outages do not end at the first canary.
 func (l *Law) outage(f refusal) bool {
 	if f.limited || f.wait > 0 || l.blips >= maxBlips {
 		return false
@@ -378,7 +377,7 @@ func (l *Law) outage(f refusal) bool {
 	return l.plenty() && !l.block.ramping && l.crowd.share(f.others) > ordinary
 }
 
-// pace is how many attempts a second went before an instant.
+// pace returns the number of attempts a second before an instant.
 func (l *Law) pace(v view, t time.Duration) float64 {
 	span := max(time.Second, 8*l.shown)
 	from := max(t-span, l.freed, l.began)
@@ -391,23 +390,23 @@ func (l *Law) pace(v view, t time.Duration) float64 {
 func (l *Law) plan(f refusal) {
 	b := &l.block
 	v := l.view()
-	foretold := l.clock
+	expected := l.clock
 	if b.blamed >= 0 && !b.outage {
 		if at := l.limits[b.blamed].free(v, 1); at != never {
-			foretold = max(foretold, at)
+			expected = max(expected, at)
 		}
 		if w, ok := l.limits[b.blamed].(*window); ok && w.lone && b.refusals == 1 {
-			// Half of the wait, to see whether the window is a shorter one.
+			// Half of the wait, to find out whether the window is shorter.
 			at := v.h.newest(w.unit, f.sent, w.size[w.unit]) + w.low
-			foretold = max(foretold, l.clock+(at-l.clock)/2)
+			expected = max(expected, l.clock+(at-l.clock)/2)
 		} else if ok && w.clock == 0 && !w.lone && !w.settled() {
 			low, high := w.between(v, b)
-			foretold = b.within(l.clock, low, high, time.Duration(l.trip), l.freed, l.cfg.Phase)
+			expected = b.within(l.clock, low, high, time.Duration(l.trip), l.freed, l.cfg.Phase)
 		}
 	}
 	trip := time.Duration(l.trip)
 	if b.refusals == 1 && l.flying > 1 {
-		trip = max(trip, time.Duration(l.latency)) // most of what is under way is back then
+		trip = max(trip, time.Duration(l.latency)) // most attempts in flight have returned then
 	}
 	if b.explained && b.refusals == 1 {
 		b.expected = l.advertised(l.clock, 1) - l.clock
@@ -419,15 +418,15 @@ func (l *Law) plan(f refusal) {
 	if b.exact {
 		b.wait = f.wait + trip
 	} else {
-		b.wait = b.next(l.clock, trip, foretold, l.freed, l.cfg.Phase, l.penaltyWait())
+		b.wait = b.next(l.clock, trip, expected, l.freed, l.cfg.Phase, l.penaltyWait())
 	}
 	if !f.limited && f.wait == 0 {
 		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/2)) // it may be an outage
 	}
-	if b.explained && b.refusals > 1 { // there is less than was thought: refusals may count
+	if b.explained && b.refusals > 1 { // less is left than expected: refusals may count
 		b.wait = max(b.wait, l.allBack()-l.clock)
 	}
-	if b.explained && b.refusals > 1 && !b.punished { // others were there first
+	if b.explained && b.refusals > 1 && !b.punished { // others came first
 		b.wait = min(b.wait, max(contended, 2*(l.advertised(l.clock, 1)-l.clock)))
 	}
 	if b.wait = max(b.wait, f.wait+trip); b.refusals > 1 && !b.outage {
@@ -440,9 +439,9 @@ func (l *Law) plan(f refusal) {
 	b.resume = l.clock + b.wait
 }
 
-// After is about how long after the next attempt the one goes that has n before it: each
-// limit lets go at once what there is room for, and the rest at its interval. Of a window
-// that is advertised all comes back at one instant, and that is the next attempt's.
+// After estimates how long after the next attempt one is sent that has n before it: each
+// limit allows as many at once as it has room for, and the rest at its interval. An
+// advertised window becomes free at one instant, which is the next attempt's.
 func (l *Law) After(n float64) time.Duration {
 	v := l.view()
 	ns := 0.0
@@ -460,7 +459,7 @@ func (l *Law) After(n float64) time.Duration {
 	return time.Duration(min(max(ns, n*float64(l.cfg.Ceiling)), n*float64(l.cfg.Slowest), float64(never/2)))
 }
 
-// show brings the shown interval up to date; only a success shortens it.
+// show updates the reported interval; only a success shortens it.
 func (l *Law) show(mayShorten bool) {
 	d := time.Duration(min(max(l.sustained(), float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
 	if !mayShorten {
@@ -469,7 +468,7 @@ func (l *Law) show(mayShorten bool) {
 	l.shown = d
 }
 
-// sustained is the longest interval of what is held, in nanoseconds.
+// sustained returns the longest interval of the held limits, in nanoseconds.
 func (l *Law) sustained() float64 {
 	if len(l.limits)+len(l.headers) == 0 {
 		return l.ramp.every
@@ -488,7 +487,7 @@ func (l *Law) sustained() float64 {
 	return ns
 }
 
-// smooth is an exponentially weighted mean; 0 means none yet.
+// smooth updates an exponentially weighted mean; 0 means no value yet.
 func smooth(mean *float64, x, gain float64) {
 	if *mean == 0 {
 		*mean = x

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestOnlyTheMovesOfTheTableAreMade(t *testing.T) {
+func TestOnlyTheTransitionsOfTheTableAreLegal(t *testing.T) {
 	for from := starting; from <= trying; from++ {
 		for e := answered; e <= nothing; e++ {
 			want, legal := moves[from][e]
@@ -50,7 +50,7 @@ func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
 	}
 }
 
-func TestARateIsWhatWentFromReleaseToRelease(t *testing.T) {
+func TestARateIsTheMeanFromReleaseToRelease(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		cycles      []cycle // n attempts, seconds until the refusal, with the block
@@ -96,7 +96,7 @@ func TestARateClimbsFromLowToHighAndThenFaster(t *testing.T) {
 	}
 }
 
-// sentEvenly is a history of n attempts, the last at now.
+// sentEvenly returns a history of n attempts, the last at now.
 func sentEvenly(now, every time.Duration, n int) *history {
 	h := &history{}
 	for i := range n {
@@ -125,7 +125,7 @@ func TestAWindowLetsNoMoreThanItsSizeIntoItsLength(t *testing.T) {
 	}
 }
 
-func TestALoneWindowIsTakenForShorterAndShorter(t *testing.T) {
+func TestTheAssumedLengthOfALoneWindowShrinks(t *testing.T) {
 	w := newWindow(0, amounts{10, 10, 0}, 10*sec, 40*sec, 60*sec, 40*sec, 5)
 	last := w.length(0)
 	if last != 60*sec {
@@ -138,7 +138,7 @@ func TestALoneWindowIsTakenForShorterAndShorter(t *testing.T) {
 			last = got
 		}
 	}
-	// When there will be room foresees that.
+	// The instant at which the window has room accounts for that.
 	v := view{now: sec, h: sentEvenly(sec, 10*ms, 10), mean: amounts{1, 1, 0}, last: -time.Hour}
 	at := w.free(v, 1)
 	if v.now = at; at >= 60*sec || w.free(v, 1) > at+sec {
@@ -146,7 +146,7 @@ func TestALoneWindowIsTakenForShorterAndShorter(t *testing.T) {
 	}
 }
 
-func TestARareNumberUnderWaySpeaksForALimitOnIt(t *testing.T) {
+func TestARareNumberInFlightIsEvidenceForALimitOnIt(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		refusals []float64
@@ -169,7 +169,7 @@ func TestARareNumberUnderWaySpeaksForALimitOnIt(t *testing.T) {
 	}
 }
 
-func TestANumberUnderWayThatWasTestedIsSure(t *testing.T) {
+func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
 	x := &flight{size: 12, testAfter: 10}
 	v := view{flying: 12, calm: 99}
 	for range 18 {
@@ -184,7 +184,7 @@ func TestANumberUnderWayThatWasTestedIsSure(t *testing.T) {
 	}
 }
 
-func TestANumberUnderWayThatIsRefusedTooOftenIsGivenUp(t *testing.T) {
+func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	was := newRate(0, 20, 25)
 	x := &flight{size: 43, testAfter: firstTest, was: was}
@@ -224,12 +224,12 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		b        block
-		foretold time.Duration
+		expected time.Duration
 		want     time.Duration
 	}{
 		{"the first after a second", block{refusals: 1, soonest: sec}, 0, sec},
 		{"or sooner", block{refusals: 1, soonest: sec / 4}, 0, sec / 4},
-		{"or when a limit foretold it", block{refusals: 1}, 42 * sec, 42 * sec},
+		{"or when a limit predicted it", block{refusals: 1}, 42 * sec, 42 * sec},
 		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
 		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute, carried: 4000}, 0, 330 * sec},
 		{"later by half as much after many attempts", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, carried: 200_000}, 0, 3 * time.Minute},
@@ -241,8 +241,8 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},
 		{"and at most half a minute", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 30 * sec},
 	} {
-		// Half past an hour and a bit: no usual instant is near.
-		if got := tt.b.next(0, 0, tt.foretold, -7*time.Hour, 1801*sec, 0); got < tt.want || got > 2*tt.want {
+		// Half past an hour and a bit: no common instant is near.
+		if got := tt.b.next(0, 0, tt.expected, -7*time.Hour, 1801*sec, 0); got < tt.want || got > 2*tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -263,12 +263,12 @@ func TestAPenaltyEndsAfterTwoShortBlocks(t *testing.T) {
 func TestTheLengthOfAPenaltyIsSearchedFor(t *testing.T) {
 	p := penalty{length: 160 * sec, low: 10 * sec}
 	for i, tt := range []struct {
-		refused bool // the first canary of the block was
+		refused bool // the first canary of the block
 		wait    time.Duration
-		after   time.Duration // what is enough then
+		after   time.Duration // the length that suffices then
 	}{
 		{false, 40 * sec, 40 * sec},
-		{true, 20 * sec, 40 * sec}, // it lies between these, which is near enough
+		{true, 20 * sec, 40 * sec}, // a length between these is close enough
 		{false, 44 * sec, 40 * sec},
 		{true, 44 * sec, 120 * sec}, // longer than it was
 	} {
@@ -296,7 +296,7 @@ func TestAPenaltyBehindAnAdvertisedLimitIsSearchedForToo(t *testing.T) {
 	}
 }
 
-func TestAWaitThatDiffersMuchIsAnotherOne(t *testing.T) {
+func TestAVeryDifferentWaitIsANewOne(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		refusals     int
@@ -348,7 +348,7 @@ func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
 	if l.penalty.length != 400*sec {
 		t.Errorf("the penalty is %v, want the 400 s that no canary lengthened", l.penalty.length)
 	}
-	// All that while it grew: the limit is anywhere from the mean to the last pace.
+	// It grew all the time: the limit may be anywhere between the mean and the last pace.
 	if r := l.rate(); r.low > 1 || r.high != 4 || r.price < 400 || r.price > 1600 {
 		t.Errorf("from %.3g to %.3g a second at %.0f attempts", r.low, r.high, r.price)
 	}
@@ -395,8 +395,8 @@ func TestHeadersOfASlidingWindowThatLookLikeABucket(t *testing.T) {
 	}
 }
 
-// A bucket of ten a second: after a minute the law holds a rate near it, and what
-// it stored starts another one there.
+// A bucket of ten a second: after a minute the law holds a rate close to it, and a law
+// restored from its state starts there.
 func bucketOf(t testing.TB, l *Law, rate float64, until time.Duration) (admitted, refused int) {
 	tokens, filled, now := 10.0, time.Duration(0), time.Duration(0)
 	for now < until {
@@ -485,7 +485,7 @@ func TestHistoryKnowsWhatWasSentInAnyStretch(t *testing.T) {
 		n      int
 		length time.Duration
 		want   float64
-		near   float64 // part of it
+		near   float64 // part of the amount
 	}{
 		{sec, 100, 10 * sec, 10, 0},
 		{sec, 100, 200 * sec, 100, 0},
@@ -549,7 +549,7 @@ func TestABurstTakesFewCells(t *testing.T) {
 	}
 }
 
-// However long the history is, of a window of few attempts it is known when each was sent.
+// However long the history is, the times of the newest few attempts are exact.
 func TestTheNewestAreKnownExactly(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 2))
 	var h history

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// span is a block: the instant of the refusal, and the two instants between which the
+// span is a block: when the refusal happened, and the two instants between which the
 // provider began to admit again.
 type span struct{ refused, low, high time.Duration }
 
-// spans are the newest blocks. They reveal a window that starts at fixed instants: all of
-// them end at such instants.
+// spans are the newest blocks. They reveal a window with fixed start times, since all of
+// them end at such times.
 type spans struct {
 	ring [5]span // the newest first
 	n    int
@@ -22,10 +22,10 @@ func (s *spans) add(b *block) {
 	s.n = min(s.n+1, len(s.ring))
 }
 
-// period is a window that begins anew at fixed instants: so many attempts in each
-// length of time, by the wall clock or by the last release.
+// period is a window with fixed start times: a number of attempts in each period of the
+// wall clock, or since the last release.
 type period struct {
-	low, length time.Duration // the shortest and the longest
+	low, length time.Duration // the shortest and the longest possible length
 	size        float64
 	clock       bool
 }
@@ -63,16 +63,16 @@ func (s *spans) period(v view) (period, bool) {
 	return found, found.length > 0
 }
 
-// fit says how well a period explains the blocks.
+// fit reports how well a period explains the blocks.
 type fit struct {
 	size   float64
-	off    float64 // by what part the blocks disagree
-	slides bool    // a sliding window would explain the ends of the blocks, too
+	off    float64 // relative disagreement of the blocks
+	slides bool    // a sliding window would explain the ends of the blocks too
 }
 
-// explained reports how well windows of a length explain the known blocks; ok is false
-// if they do not, or if the blocks say too little. The windows begin by the wall clock,
-// or at the release before.
+// explained reports how well windows of a length explain the known blocks; ok is false if
+// they do not, or if there are too few blocks. The windows begin by the wall clock, or at
+// the release before.
 func (s *spans) explained(v view, length time.Duration, clock bool) (fit, bool) {
 	n, odds := s.n, clockOdds
 	if !clock {
@@ -110,7 +110,7 @@ func (s *spans) explained(v view, length time.Duration, clock bool) (fit, bool) 
 		phase = length - s.ring[0].high%length
 	}
 	end := begins(v.now, length, phase)
-	for range 20 { // never more than that
+	for range 20 { // a bound that is never reached
 		used := v.h.until(attempts, end-1) - v.h.until(attempts, end-length-1)
 		if clock && used > 1.03*most+1 || used > 2*most {
 			return fit{}, false
@@ -126,6 +126,6 @@ func (s *spans) explained(v view, length time.Duration, clock bool) (fit, bool) 
 	return f, true
 }
 
-// begins is when the last window of that length began, where one begins at phase
-// before instant 0.
+// begins returns when the last window of that length began, if one begins at phase before
+// instant 0.
 func begins(t, length, phase time.Duration) time.Duration { return t - (t+phase)%length }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// played is the history and the blocks of a client that sends at changing paces and
-// asks each second, or as told, once it was refused.
+// played returns the history and the blocks of a client that sends at changing paces and,
+// after a refusal, probes each second.
 func played(until time.Duration, pace func(time.Duration) time.Duration, admits func(time.Duration) bool) (*history, []block) {
 	h, blocks := &history{}, []block(nil)
 	var b *block
@@ -35,8 +35,8 @@ func played(until time.Duration, pace func(time.Duration) time.Duration, admits 
 	return h, blocks
 }
 
-// fixedOf admits so many from one instant to the next: on the clock, or, with first,
-// from the first attempt after the last.
+// fixedOf admits size attempts between two fixed instants: by the clock or, with first,
+// from the first attempt after the last window.
 func fixedOf(size int, length time.Duration, first bool) func(time.Duration) bool {
 	n, end := 0, time.Duration(0)
 	return func(now time.Duration) bool {
@@ -51,7 +51,7 @@ func fixedOf(size int, length time.Duration, first bool) func(time.Duration) boo
 	}
 }
 
-// slidingOf admits so many in any such length of time.
+// slidingOf admits size attempts in any period of a length.
 func slidingOf(size float64, length time.Duration) func(time.Duration) bool {
 	var h history
 	return func(now time.Duration) bool {
@@ -63,7 +63,7 @@ func slidingOf(size float64, length time.Duration) func(time.Duration) bool {
 	}
 }
 
-// bucketAt admits at a rate and so many at once.
+// bucketAt admits at a rate, with a burst.
 func bucketAt(rate, burst float64) func(time.Duration) bool {
 	tokens, filled := burst, time.Duration(0)
 	return func(now time.Duration) bool {
@@ -76,7 +76,7 @@ func bucketAt(rate, burst float64) func(time.Duration) bool {
 	}
 }
 
-// wavering is a pace from 70 ms to 210 ms that changes slowly.
+// wavering returns a slowly changing interval from 70 ms to 210 ms.
 func wavering(now time.Duration) time.Duration {
 	return 140*ms + time.Duration(70*math.Sin(now.Seconds()/3)*float64(ms))
 }
@@ -109,7 +109,7 @@ func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
 	}
 }
 
-func TestAWindowIsFoundWhereAsMuchWasInUseAtEachRefusal(t *testing.T) {
+func TestAWindowIsFoundIfTheSameAmountWasInUseAtEachRefusal(t *testing.T) {
 	length := lengthOf(12)
 	for _, tt := range []struct {
 		name   string
@@ -191,7 +191,7 @@ func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		failed   float64 // what the failed tests have multiplied
-		calm     float64 // how many times its length the last block is ago
+		calm     float64 // the time since the last block, in multiples of its length
 		punished bool
 		want     bool
 	}{
@@ -208,7 +208,7 @@ func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		size, want float64 // attempts a minute; attempts until a test at the latest
+		size, want float64 // attempts a minute; the maximum number of attempts before a test
 	}{{10, minTest}, {100, 1500}, {1000, maxTest}} {
 		w := &window{size: amounts{tt.size, 0, 0}, low: time.Minute, high: time.Minute}
 		if got := w.maxUntested(view{mean: amounts{1, 1, 1}}); math.Abs(got-tt.want) > 1 {
@@ -217,7 +217,7 @@ func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
 	}
 }
 
-// Work is what an answer takes beyond the way there and back.
+// Work is the time of a response beyond the round trip.
 func TestAWarmStartMeasuresWorkAsBefore(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: ms, Slowest: time.Hour})
 	if err := l.Restore(Stored{Found: []Found{{Kind: Window, Unit: uint8(busy), Size: 0.08, Window: 10 * sec}}, Trip: 90 * ms}, ms); err != nil {
@@ -242,7 +242,7 @@ func TestALengthShrinksFromTheBlockOn(t *testing.T) {
 	w := newWindow(100*sec, amounts{10, 10, 0}, 30*sec, 40*sec, 60*sec, 400*sec, 5)
 	for _, tt := range []struct{ now, want time.Duration }{
 		{99 * sec, 60 * sec}, {100 * sec, 60 * sec},
-		{100*sec + w.fold, 30*sec + 11036*ms}, // what is open has shrunk to 1/e
+		{100*sec + w.fold, 30*sec + 11036*ms}, // the uncertainty has shrunk to 1/e
 		{time.Hour, 30 * sec},
 	} {
 		if got := w.length(tt.now); (got - tt.want).Abs() > ms {
@@ -251,7 +251,7 @@ func TestALengthShrinksFromTheBlockOn(t *testing.T) {
 	}
 }
 
-func TestTheUnitThatForetellsRefusalsIsHeld(t *testing.T) {
+func TestTheUnitThatPredictsRefusalsIsHeld(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		hits int

@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// cycle is what was admitted from one release to the next: so many attempts in the
-// time until the refusal, and in that with the block after it.
+// cycle is what was admitted from one release to the next: attempts, the time until the
+// refusal, and that time including the block.
 type cycle struct{ n, open, whole float64 }
 
 // cycleRates are two measures of a cycle: the pace at its refusal, and its mean rate.
 type cycleRates struct{ top, mean float64 }
 
-// rate paces attempts at a rate that is known to lie between low and high: it
-// starts at low and is at high after a stretch of attempts.
+// rate paces attempts at a rate that is known to lie between low and high: it starts at low
+// and reaches high after a number of attempts.
 type rate struct {
 	low, high float64 // attempts a second
 	stretch   float64
 	since     float64 // admitted since the last refusal of this limit
 	due       time.Duration
-	price     float64       // what a refusal costs, in attempts
-	bursty    bool          // a pace that carried some attempts was a burst's
+	price     float64       // cost of a refusal, in attempts
+	bursty    bool          // a pace that carried many attempts was a burst's
 	newest    time.Duration // when the newest attempt was sent
-	apart     float64       // nanoseconds, from one attempt to the next lately
+	apart     float64       // nanoseconds between recent attempts
 
 	released time.Duration // when this cycle began
-	count    float64       // sent since and not refused
-	refused  time.Duration // when the attempt was sent that ended it
-	sum      cycle         // of the newest cycles, faded
+	count    float64       // sent since, without refused ones
+	refused  time.Duration // when the attempt that ended it was sent
+	sum      cycle         // of the newest cycles, decayed
 	last     [3]cycle
 	cycles   int
 
 	carried float64 // the fastest pace that carried a whole memory of attempts
-	early   int     // refusals in a row at a slower one
+	early   int     // consecutive refusals at a slower pace
 
-	spaced bool       // what counts is the time between two attempts, not their mean rate
-	top    float64    // the pace of the last refusal
-	at     float64    // admitted in the climb up to it
-	step   float64    // how far below it, as a logarithm, the next climb starts
+	spaced bool       // the time between two attempts is limited, not their mean rate
+	top    float64    // the pace at the last refusal
+	at     float64    // admitted in the climb before it
+	step   float64    // logarithm of the step down for the next climb
 	was    cycleRates // of the cycle before
-	off    cycleRates // how badly they foretell those of the next
+	off    cycleRates // how badly they predict those of the next
 }
 
 func newRate(now time.Duration, low, high float64) *rate {
@@ -50,7 +50,7 @@ func newRate(now time.Duration, low, high float64) *rate {
 	return r
 }
 
-// plan starts to climb from low again.
+// plan starts a new climb from low.
 func (r *rate) plan(now time.Duration) {
 	span := math.Log(max(1.001, r.high/r.low))
 	if r.spaced {
@@ -66,9 +66,9 @@ func (r *rate) plan(now time.Duration) {
 	r.due = now + seconds(1/r.pace())
 }
 
-// worth is what a refusal costs, in attempts. In seconds it is the same for a fast
-// client and a slow one: those that share a limit climb as fast as each other, and the
-// faster is refused more often.
+// worth returns the cost of a refusal in attempts. In seconds it is the same for a fast
+// client and a slow one: clients that share a limit climb equally fast, and the faster one
+// is refused more often.
 func (r *rate) worth() float64 {
 	if r.price <= firstPrice {
 		return r.price
@@ -76,10 +76,10 @@ func (r *rate) worth() float64 {
 	return max(r.price, refusalTime.Seconds()*r.low)
 }
 
-// pace is what is sent a second now.
+// pace returns the current pace, in attempts a second.
 func (r *rate) pace() float64 { return r.paceAt(r.since) }
 
-// paceAt is the pace after so many attempts since the last refusal.
+// paceAt returns the pace after that many attempts since the last refusal.
 func (r *rate) paceAt(since float64) float64 {
 	x := since / r.stretch
 	if x < 1 {
@@ -95,7 +95,7 @@ func (r *rate) paceAt(since float64) float64 {
 
 func (r *rate) free(v view, _ float64) time.Duration { return max(v.now, r.due) }
 
-// room is 0: attempts go one by one.
+// room returns 0: attempts go one by one.
 func (*rate) room(view) float64 { return 0 }
 
 func (r *rate) sent(now time.Duration) {
@@ -103,7 +103,7 @@ func (r *rate) sent(now time.Duration) {
 	gap := seconds(1 / r.pace())
 	smooth(&r.apart, min(float64(now-r.newest), 2*tested*float64(gap)), 0.1)
 	r.newest = now
-	if r.apart < tested*float64(gap) { // otherwise something else holds back, and the rate is not tested
+	if r.apart < tested*float64(gap) { // otherwise another limit delays, and the rate is not tested
 		r.since++
 	}
 	r.due = max(r.due, now-gap/8) + gap
@@ -113,7 +113,7 @@ func (r *rate) takeBack() {
 	r.since, r.count = max(0, r.since-1), max(0, r.count-1)
 }
 
-// fullness is how fast it was for the rate.
+// fullness compares the pace with the rate.
 func (r *rate) fullness(v view, _ refusal) float64 {
 	return max(nearlyFull, min(1, r.pace()/r.high)) // a rate explains every short block
 }
@@ -131,32 +131,32 @@ func (r *rate) blame(v view, f refusal) {
 	}
 }
 
-// alike says that the last two refusals came at about the same pace, as they do where there
-// is no burst.
+// alike reports whether the last two refusals came at about the same pace, as they do
+// without a burst.
 func (r *rate) alike() bool {
 	return r.spaced && r.off.mean > 0 && r.off.top < min(alikeTops, r.off.mean/2)
 }
 
-// refine looks where in its climb a refusal came: a late one confirms the bracket,
-// which is halved, an early one says that it was too narrow.
+// refine uses the position of a refusal in its climb: a late one confirms the bracket,
+// which is halved; an early one shows that it was too narrow.
 func (r *rate) refine() {
 	switch y := r.at / r.stretch; {
 	case y < tooEarly:
 		r.step = min(2*r.step, maxStep)
 	case y > confirms:
 		r.step /= 2
-		if r.alike() { // about as wide as the last two were apart
+		if r.alike() { // about as wide as the difference of the last two
 			r.step = min(r.step, alikeStep+alikeSpread*math.Abs(math.Log(r.top/r.was.top)))
 		}
 		r.step = max(r.step, minStep)
 	}
 }
 
-// steep says that the pace has grown much in this climb.
+// steep reports whether the pace has grown much in this climb.
 func (r *rate) steep() bool { return r.pace() > steepness*r.low }
 
-// compare finds out what foretells refusals better: the pace of the last one, as
-// where there is no burst, or the mean rate of the cycle.
+// compare finds out what predicts refusals better: the pace at the last refusal, as without
+// a burst, or the mean rate of the cycle.
 func (r *rate) compare(mean float64) {
 	now := cycleRates{r.top, mean}
 	if r.was.mean > 0 {
@@ -172,7 +172,7 @@ func (r *rate) compare(mean float64) {
 	r.was = now
 }
 
-// ended takes a whole cycle in: the block is over.
+// ended records a whole cycle, after its block.
 func (r *rate) ended(v view, released time.Duration) {
 	open, whole := (r.refused - r.released).Seconds(), (released - r.released).Seconds()
 	n := r.count
@@ -204,7 +204,7 @@ func (r *rate) ended(v view, released time.Duration) {
 		r.plan(v.now)
 		return
 	}
-	r.released, r.count = released, 0 // the canary was the last of this cycle
+	r.released, r.count = released, 0 // the canary was the last attempt of this cycle
 	c := cycle{n, open, whole}
 	r.last[r.cycles%len(r.last)] = c
 	r.cycles++
@@ -219,14 +219,14 @@ func (r *rate) ended(v view, released time.Duration) {
 			three = cycle{three.n + l.n, three.open + l.open, three.whole + l.whole}
 		}
 		if q := three.n / three.whole / (r.sum.n / r.sum.whole); q < changedDown || q > changedUp {
-			r.sum, r.off.mean = three, 0 // it has changed, which says nothing of noise
+			r.sum, r.off.mean = three, 0 // the rate has changed, which is not noise
 		} else if r.early >= 2 {
 			r.sum = three
 		}
 	}
 	doubt := 1 + endDoubt/r.sum.n
 	r.low, r.high = r.sum.n/r.sum.whole/doubt, r.sum.n/r.sum.open*doubt
-	r.high = max(r.high, r.low*math.Exp(r.off.mean)) // as far apart as the last means were
+	r.high = max(r.high, r.low*math.Exp(r.off.mean)) // as far apart as the last means
 	if r.early >= 2 {
 		r.bursty = r.bursty || r.carried > 0
 		r.carried, r.early = 0, 0
@@ -246,8 +246,8 @@ func (r *rate) ended(v view, released time.Duration) {
 	r.plan(v.now)
 }
 
-// sure is a pace that was let through until that instant: the one of a hundred attempts
-// before, which no burst explains, or else the mean.
+// sure returns a pace that was admitted until an instant: that of the last hundred
+// attempts, which is too many for a burst, or else the mean.
 func (r *rate) sure(until time.Duration) float64 {
 	pace := math.Inf(1)
 	if open := (until - r.released).Seconds(); r.count >= 5 && open > 0 {
@@ -259,8 +259,8 @@ func (r *rate) sure(until time.Duration) float64 {
 	return pace
 }
 
-// punished starts again under a penalty: refusals are dear, and what was not let
-// through was not the limit's doing.
+// punished starts again under a penalty: refusals are expensive, and attempts refused by
+// the penalty say nothing about the limit.
 func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
 	r.low, r.high, r.carried = believable(low), believable(high), 0
 	r.costs(length)
@@ -268,13 +268,13 @@ func (r *rate) punished(now time.Duration, low, high float64, length time.Durati
 	r.plan(now)
 }
 
-// costs is the price of a refusal that is followed by so long a block: what could
-// have been sent meanwhile.
+// costs sets the cost of a refusal that is followed by a block of that length: the attempts
+// that could have been sent meanwhile.
 func (r *rate) costs(length time.Duration) {
 	r.price = max(fullPrice, min(length, penaltyLongest).Seconds()*math.Sqrt(r.low*r.high))
 }
 
-// void forgets the present cycle: something else blocked.
+// void drops the current cycle, because something else blocked.
 func (r *rate) void(now time.Duration) {
 	r.released, r.count, r.refused = now, 0, 0
 	r.due = max(r.due, now+seconds(1/r.pace()))
@@ -282,7 +282,7 @@ func (r *rate) void(now time.Duration) {
 
 func (r *rate) interval(view) float64 { return 1e9 / r.pace() }
 
-// slowest and fastest are the rates that are believed, from one attempt a day to one a
+// slowest and fastest bound the rates that are accepted, from one attempt a day to one a
 // nanosecond.
 const slowest, fastest = 1.0 / (24 * 60 * 60), 1e9
 
@@ -290,16 +290,17 @@ func believable(rate float64) float64 { return min(max(rate, slowest), fastest) 
 
 func seconds(s float64) time.Duration { return time.Duration(min(max(s, 0), 1e8) * 1e9) }
 
-// ramp is the pace until the first refusal: the initial interval, then shorter.
+// ramp is the pace until the first refusal. It starts at the initial interval and
+// increases.
 type ramp struct {
 	every   float64 // nanoseconds between attempts
 	answers int
 	at      time.Duration // the last step
-	carried float64       // what had been admitted then
+	carried float64       // total admitted at that time
 }
 
-// answered makes attempts denser, if they are what limits the rate, and reports
-// whether it did.
+// answered increases the pace if it is what limits the attempts, and reports whether it
+// did.
 func (r *ramp) answered(v view, sent time.Duration, fastest float64) bool {
 	r.answers++
 	if r.answers < rampAnswers || v.now-r.at < max(rampPause, 2*time.Duration(v.latency)) || sent <= r.at {
@@ -315,7 +316,7 @@ func (r *ramp) answered(v view, sent time.Duration, fastest float64) bool {
 	return false
 }
 
-// step is smaller the more attempts are under way.
+// step returns the factor of the next increase, smaller if more attempts are in flight.
 func (*ramp) step(v view) float64 {
 	return max(minRampStep, min(rampStep, 1+rampFlying/float64(v.flying+1)))
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// climb plays the climb of a rate until an attempt that comes too soon for the
-// provider, and the block of a second after it.
+// climb simulates the climb of a rate until an attempt that the provider refuses, and the
+// following block of one second.
 func climb(r *rate, now time.Duration, refuse func(gap, now time.Duration) bool) time.Duration {
 	gap := sec
 	for range 100_000 {
@@ -32,10 +32,10 @@ func TestAFewClimbsFindARate(t *testing.T) {
 		climbs int
 		near   float64
 	}{
-		// What counts is the time between two attempts: the mean of a climb is too low.
+		// The limit is on the time between two attempts: the mean of a climb is too low.
 		{"without a burst", 9, 1, 7, 0.05},
 		{"slower than the bracket", 3, 1, 7, 0.1},
-		// The pace of the refusal is too high.
+		// The pace at the refusal is too high.
 		{"a burst of a hundred", 9, 100, 7, 0.05},
 	} {
 		r := newRate(0, 5, 20)
@@ -139,7 +139,7 @@ func TestARaisedRateIsNotTheMeanOfTheClimbToIt(t *testing.T) {
 	}
 }
 
-func TestMoreUnderWayInASteepClimbSaysNothing(t *testing.T) {
+func TestMoreInFlightDuringASteepClimbIsNoEvidence(t *testing.T) {
 	r := newRate(0, 5, 20)
 	if r.since = r.stretch; !r.steep() {
 		t.Error("from 5 to 20 a second is not steep")
@@ -150,7 +150,7 @@ func TestMoreUnderWayInASteepClimbSaysNothing(t *testing.T) {
 	}
 }
 
-func TestClientsThatWereRefusedTogetherGoApart(t *testing.T) {
+func TestClientsRefusedTogetherSeparate(t *testing.T) {
 	b := block{wait: 10 * sec}
 	seen := make(map[time.Duration]bool)
 	for i := range 8 {
@@ -183,7 +183,7 @@ func TestACanaryCountsInOneCycle(t *testing.T) {
 	}
 }
 
-func TestABracketIsAsWideAsTheMeansOfCyclesAreApart(t *testing.T) {
+func TestABracketIsAsWideAsTheMeansOfCyclesDiffer(t *testing.T) {
 	r := newRate(0, 1, 1.1)
 	r.spaced, r.off = false, cycleRates{top: 0.4, mean: 0.3}
 	for i := range 20 {
@@ -196,8 +196,8 @@ func TestABracketIsAsWideAsTheMeansOfCyclesAreApart(t *testing.T) {
 	}
 }
 
-// play sends all that the law lets go until an instant, 10 ms apart at least, to a
-// provider that answers within 20 ms, and counts what was admitted.
+// play sends whatever the law allows until an instant, at least 10 ms apart, to a provider
+// that responds within 20 ms, and counts the admitted attempts.
 func play(l *Law, from, until time.Duration, refuses func(now time.Duration) bool) (admitted int) {
 	for now := from; ; {
 		now = max(now+ms, l.Hold(now, 1))
@@ -259,9 +259,9 @@ func TestWhatOneRefusalCosts(t *testing.T) {
 	}
 }
 
-// A block of minutes could be a window's. When it does not come again, it holds nothing
-// back hours later, though the limit that there is refuses now and then.
-func TestALongBlockIsNoWindowForEver(t *testing.T) {
+// A block of minutes could be caused by a window. If it does not happen again, it must not
+// delay attempts hours later, although the real limit refuses now and then.
+func TestAWindowFromOneLongBlockIsDroppedLater(t *testing.T) {
 	for _, limit := range []float64{5, 20} {
 		for _, from := range []time.Duration{20 * time.Minute, 40 * time.Minute} {
 			l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
@@ -286,7 +286,7 @@ func TestALongBlockIsNoWindowForEver(t *testing.T) {
 	}
 }
 
-func TestWhatCarriedAHundredAttemptsIsSure(t *testing.T) {
+func TestAPaceThatCarriedAHundredAttemptsIsTrusted(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		sent int // attempts of the climb, which goes from 10 to 20 a second in 1000
@@ -308,9 +308,9 @@ func TestWhatCarriedAHundredAttemptsIsSure(t *testing.T) {
 	}
 }
 
-// Where there is no burst the refusals come at one pace: after three of them the climb is
-// short, and the canary goes as soon as there may be room. Of a burst the units come back in
-// the second until the canary, and the paces of refusals differ.
+// Without a burst, refusals come at one pace: after three of them the climb is short, and
+// the canary goes as soon as there may be room. With a burst, units return in the second
+// before the canary, and the paces of refusals differ.
 func TestRefusalsAtOnePaceNarrowTheClimb(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -368,8 +368,8 @@ func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
 	}
 }
 
-// A pace that is never reached, since the owner's ceiling or the latency holds attempts
-// further apart, is not tested: the belief does not grow beyond what was sent.
+// A pace that is never reached, because the owner's ceiling or the latency holds attempts
+// further apart, is not tested: the estimate does not grow beyond the rate that was sent.
 func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
 	r := newRate(0, 30, 36)
 	now := time.Duration(0)
@@ -382,7 +382,7 @@ func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
 	}
 }
 
-func TestWhereInAClimbARefusalComes(t *testing.T) {
+func TestThePositionOfARefusalInAClimbSetsTheNext(t *testing.T) {
 	for _, tt := range []struct{ at, want float64 }{
 		{tooEarly - 0.01, 0.8}, {tooEarly, 0.4}, {confirms, 0.4}, {confirms + 0.01, 0.2},
 	} {

@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// shape is how the units of an advertised limit come back. Its name says little: some
-// name a window like a bucket, or the other way about.
+// shape is how the units of an advertised limit return. The limit's name is weak evidence:
+// some providers name a window like a bucket, or the other way round.
 type shape uint8
 
 // The shapes.
 const (
-	sliding shape = iota // each a window's length after it was used
-	fixed                // all at an instant
-	bucket               // one by one
+	sliding shape = iota // each unit returns one window length after its use
+	fixed                // all units return at one instant
+	bucket               // units return one by one
 )
 
-// shapes is how many there are.
+// shapes is the number of shapes.
 const shapes = 3
 
-// said is what a response said of a limit.
-type said struct {
-	sent  time.Duration // the attempt
-	took  time.Duration // from then until the answer
+// report is the part of a response about a limit.
+type report struct {
+	sent  time.Duration // when the attempt was sent
+	took  time.Duration // time from then to the response
 	used  float64
-	reset time.Duration // as it is named; 0 when nothing was said
+	reset time.Duration // as reported; 0 if it was not
 }
 
-// shaper tells the shapes apart: what each foretells of the next reset from the last
-// one is compared with what is said.
+// shaper distinguishes the shapes: it compares each shape's prediction of the next reset
+// with the reported one.
 type shaper struct {
 	shape  shape
-	errors [shapes]float64 // how wrongly each foretold, beyond the best
-	wrong  float64         // how wrongly the best did, lately
-	from   said            // what is compared with
+	errors [shapes]float64 // prediction error of each shape, beyond the best one
+	wrong  float64         // recent prediction error of the best shape
+	prior  report          // the report to compare with
 }
 
-// newShaper starts with the shape that the name speaks for.
+// newShaper starts with the shape that the limit's name suggests.
 func newShaper(s shape) shaper {
 	r := shaper{shape: s}
 	for i := range r.errors {
@@ -46,14 +46,14 @@ func newShaper(s shape) shaper {
 	return r
 }
 
-// learn takes in what is said next. Resets are exact to a tolerance; from tells how long
-// after the attempt was sent they are, for both answers by what is known now.
-func (r *shaper) learn(next said, from func(said) time.Duration, tolerance time.Duration) {
-	a, b := r.from, next
+// learn compares the next report. Resets are exact to a tolerance. from returns the time
+// from sending an attempt to its reset, for both reports by what is known now.
+func (r *shaper) learn(next report, from func(report) time.Duration, tolerance time.Duration) {
+	a, b := r.prior, next
 	a.reset, b.reset = from(a), from(b)
 	passed := b.sent - a.sent
-	if r.from.reset <= 0 || passed >= a.reset-tolerance {
-		r.from = next // another window
+	if r.prior.reset <= 0 || passed >= a.reset-tolerance {
+		r.prior = next // another window
 		return
 	}
 	var off [shapes]time.Duration
@@ -75,9 +75,9 @@ func (r *shaper) learn(next said, from func(said) time.Duration, tolerance time.
 		}
 	}
 	if (off[r.shape] - rival).Abs() < 3*tolerance {
-		return // not far enough from each other
+		return // too close to each other
 	}
-	r.from = next
+	r.prior = next
 	best := math.Inf(1)
 	for s := range off {
 		r.errors[s] += min(1, max(0, float64(off[s]-tolerance)/float64(2*tolerance)))
@@ -90,7 +90,7 @@ func (r *shaper) learn(next said, from func(said) time.Duration, tolerance time.
 	r.turn()
 }
 
-// turn takes the shape that foretells best.
+// turn switches to the shape with the best predictions.
 func (r *shaper) turn() {
 	for s := range r.errors {
 		if r.errors[s] < r.errors[r.shape] {
@@ -99,7 +99,7 @@ func (r *shaper) turn() {
 	}
 }
 
-// sure says that every other shape foretold clearly worse.
+// sure reports whether every other shape predicted clearly worse.
 func (r *shaper) sure() bool {
 	for s := range r.errors {
 		if shape(s) != r.shape && r.errors[s] < surely {
@@ -109,19 +109,19 @@ func (r *shaper) sure() bool {
 	return true
 }
 
-// apart is by how much two resets of a bucket are not those of one rate. What is in
-// use is rounded up.
-func apart(a, b said, tolerance time.Duration) time.Duration {
-	longest := func(s said) float64 { // to get one unit back
+// apart returns by how much two resets of a bucket disagree about its rate. Used units are
+// rounded up.
+func apart(a, b report, tolerance time.Duration) time.Duration {
+	longest := func(s report) float64 { // the time for one unit to return
 		if s.used <= 1 {
 			return math.Inf(1)
 		}
 		return float64(s.reset+tolerance) / (s.used - 1)
 	}
-	shortest := func(s said) float64 { return float64(max(0, s.reset-2*tolerance)) / max(1, s.used) }
+	shortest := func(s report) float64 { return float64(max(0, s.reset-2*tolerance)) / max(1, s.used) }
 	gap := max(shortest(a)-longest(b), shortest(b)-longest(a))
 	return time.Duration(max(0, gap) * max(1, min(a.used, b.used)))
 }
 
-// trusted says that the limit moves as some shape foretells.
+// trusted reports whether some shape predicts the limit.
 func (r *shaper) trusted() bool { return r.wrong < maxWrong }

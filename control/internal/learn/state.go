@@ -2,33 +2,33 @@ package learn
 
 import "fmt"
 
-// state is where the law is between two refusals.
+// state is the state of the law.
 type state uint8
 
 const (
-	starting state = iota // nothing was answered yet: attempts are the initial interval apart
-	ramping               // nothing was refused yet
-	holding               // what was found is held
-	waiting               // blocked: nothing goes until the canary is due
-	trying                // blocked, and the canary is under way
+	starting state = iota // no response yet: attempts are the initial interval apart
+	ramping               // no refusal yet
+	holding               // limits were found and are held
+	waiting               // blocked: nothing is sent until the canary is due
+	trying                // blocked, and the canary is in flight
 )
 
 var stateNames = [...]string{"starting", "ramping", "holding", "waiting", "trying"}
 
 func (s state) String() string { return stateNames[s] }
 
-// event is what moves the law from one state to the next.
+// event is an event that may change the state.
 type event uint8
 
 const (
-	answered event = iota // a response, of whatever kind but a refusal
-	refused               // a refusal of an attempt that was sent after the last one was settled
-	canary                // the canary goes
-	admitted              // the canary came through
-	nothing               // the canary ended in a way that says nothing
+	answered event = iota // a response other than a refusal
+	refused               // a refusal of an attempt that was sent after the last refusal was settled
+	canary                // the canary is sent
+	admitted              // the canary was admitted
+	nothing               // the canary's outcome is no evidence
 )
 
-// moves are the legal ones. What is not in the table does not move the law.
+// moves are the legal transitions. Other events leave the state unchanged.
 //
 //	stateDiagram-v2
 //	  starting --> ramping: answered
@@ -47,7 +47,7 @@ var moves = map[state]map[event]state{
 	trying:   {refused: waiting, nothing: waiting, admitted: holding},
 }
 
-// transition moves the law, and panics where it may not.
+// transition changes the state, and panics if the event is illegal in it.
 func (l *Law) transition(e event) {
 	to, ok := moves[l.state][e]
 	if !ok {

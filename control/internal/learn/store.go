@@ -17,41 +17,40 @@ const (
 	Flight  Kind = "flight"
 )
 
-// Found is a limit that is held, as it is shown and stored.
+// Found is a held limit, for display and storage.
 type Found struct {
 	Kind Kind `json:"kind"`
 	// Unit is 0 for attempts, 1 for cost, 2 for seconds of work.
 	Unit uint8 `json:"unit,omitempty"`
-	// Size is what a window holds, attempts under way, or attempts a second.
+	// Size is the size of a window, a number of attempts in flight, or attempts a second.
 	Size float64 `json:"size"`
-	// High is how fast a rate may be at most, in attempts a second.
+	// High is the upper bound of a rate, in attempts a second.
 	High float64 `json:"high,omitempty"`
-	// Window is its length, 0 for other kinds.
+	// Window is the length of a window; 0 for other kinds.
 	Window time.Duration `json:"window_ns,omitempty"`
 	// Confidence is from 0, a guess, to 1.
 	Confidence float64 `json:"confidence"`
-	// Advertised says that responses name it, as Name; Refills that its units come back
-	// one by one, Slides that each comes back a window's length after it was used. Those
-	// are not stored.
+	// Advertised reports that responses name the limit, as Name. Refills reports that its
+	// units return one by one, and Slides that each returns one window length after its
+	// use. These are not stored.
 	Advertised bool   `json:"-"`
 	Name       string `json:"-"`
 	Refills    bool   `json:"-"`
 	Slides     bool   `json:"-"`
 }
 
-// Stored is what a warm start needs.
+// Stored is the state for a warm start.
 type Stored struct {
 	Found   []Found       `json:"found,omitempty"`
 	Penalty time.Duration `json:"penalty_ns,omitempty"`
-	// WaitUnit is what the waits that refusals name are divided by, 1 or 1000; 0 while that
-	// is not known.
+	// WaitUnit is the divisor of advertised waits, 1 or 1000; 0 if unknown.
 	WaitUnit float64 `json:"wait_unit,omitempty"`
-	// Trip is how long a refusal takes to come back: what an answer takes beyond that is work.
+	// Trip is the round trip of a refusal. Time beyond it in a response is work.
 	Trip time.Duration `json:"trip_ns,omitempty"`
 }
 
-// Binding is the limit that holds back most, advertised or learned; its kind is
-// Unknown when there is none.
+// Binding returns the limit that delays most, advertised or learned; its kind is Unknown if
+// there is none.
 func (l *Law) Binding() Found {
 	var b Found
 	v := l.view()
@@ -69,7 +68,7 @@ func (l *Law) Binding() Found {
 	return b
 }
 
-// Limits appends the limits that are held, and those that responses name.
+// Limits appends the held limits and the advertised ones.
 func (l *Law) Limits(to []Found) []Found {
 	v := l.view()
 	for _, x := range l.limits {
@@ -83,7 +82,7 @@ func (l *Law) Limits(to []Found) []Found {
 	return to
 }
 
-// found is the limit as it is shown.
+// found returns the limit for display.
 func (t *advertised) found() Found {
 	f := Found{
 		Kind: Window, Unit: uint8(t.unit()), Size: t.quota, Window: t.window, Confidence: 1 / (1 + t.wrong),
@@ -110,7 +109,8 @@ func found(v view, x limit) Found {
 	return Found{}
 }
 
-// Store is what is held. What headers name is not stored: the next response does.
+// Store returns the held limits. Advertised limits are not stored, since the next response
+// reports them.
 func (l *Law) Store() Stored {
 	s := Stored{Penalty: min(l.penalty.length, maxSilence), WaitUnit: l.named.unit, Trip: time.Duration(l.trip)}
 	v := l.view()
@@ -123,9 +123,9 @@ func (l *Law) Store() Stored {
 	return s
 }
 
-// Restore takes stored limits in, before anything was sent. They must be as
-// [Law.Store] gave them, otherwise it is an error and changes nothing. The interval
-// is clamped to the ceiling and the initial one, and no rate is taken as slower.
+// Restore restores stored limits, before anything was sent. They must come from
+// [Law.Store]; otherwise Restore returns an error and changes nothing. The interval is
+// clamped to the ceiling and the initial one, and no rate is slower than it.
 func (l *Law) Restore(s Stored, interval time.Duration) error {
 	if len(s.Found) > maxLimits {
 		return fmt.Errorf("%d limits are stored, must be at most %d", len(s.Found), maxLimits)
@@ -154,9 +154,8 @@ func (l *Law) Restore(s Stored, interval time.Duration) error {
 	return nil
 }
 
-// Assume takes limits that the provider publishes, as [Law.Restore] does stored ones. They
-// are not tested unless something is refused, since they are mostly right, and how long the
-// way there takes is not known yet.
+// Assume starts from published limits, like [Law.Restore] from stored ones. They are mostly
+// right, so they are not tested before a refusal. The round trip is not known yet.
 func (l *Law) Assume(found []Found) error {
 	if err := l.Restore(Stored{Found: found, Penalty: l.penalty.length, WaitUnit: l.named.unit, Trip: time.Duration(l.trip)}, l.shown); err != nil {
 		return err

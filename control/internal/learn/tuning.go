@@ -2,230 +2,236 @@ package learn
 
 import "time"
 
-// Every constant of the law. They are the same for all providers; what differs is
-// learned.
+// The constants of the law. They are the same for all providers.
 const (
 	// History.
 
-	// maxCells bounds the history. The older a stretch, the coarser it is kept: a
-	// cell is at most this part of its age long.
+	// maxCells bounds the history. Older periods are stored more coarsely: the length of a
+	// cell is at most 1/cellsPerAge of its age.
 	maxCells, cellsPerAge = 240, 24.0
-	exactCells            = 64 // of these the newest, which are never merged
-	// Attempts less than that apart share a cell, so that at high rates most attempts cost
-	// no merging. Which of them arrives first is not known anyway.
+	exactCells            = 64 // the newest cells, which are never merged
+	// Attempts less than this apart share a cell, so that at high rates most attempts need
+	// no merging. Which of them arrives first is unknown anyway.
 	minCell = 100 * time.Microsecond
 
 	// Ramp.
 
-	// The pace doubles after so many answers and so long; four answers and a second cost
-	// .004 of the goodput. Where many attempts are under way it grows by less, since all of
-	// those may be refused together.
+	// The pace doubles after this many responses and this time; four responses and a second
+	// cost .004 of the goodput. With many attempts in flight it grows less, since all of
+	// them may be refused together.
 	rampAnswers, rampPause = 2, 500 * time.Millisecond
 	rampStep, rampFlying   = 2.0, 12.0
 	minRampStep            = 1.25
 
 	// Rate.
 
-	// An estimate stands on so many attempts; older ones fade.
+	// An estimate uses about this many attempts; older ones decay.
 	rateMemory = 300.0
-	// From low to high in clamp(2*price/ln(high/low), minStretch, maxStretch)
-	// attempts: a refusal costs as much as the price in attempts, and halves the
-	// bracket. The first ones are worth more than they cost.
+	// The climb from low to high takes clamp(2*price/ln(high/low), minStretch, maxStretch)
+	// attempts: a refusal costs price attempts, and halves the bracket. The first refusals
+	// are worth more than they cost.
 	firstPrice, fullPrice  = 12.0, 25.0
 	minStretch, maxStretch = 30.0, 4000.0
-	// Under a penalty a climb whose bracket is known takes so many times longer.
+	// Under a penalty, a climb with a known bracket takes this many times longer.
 	punishedSlower = 3.0
-	// Neither does a refusal cost less than what goes in this time.
+	// A refusal costs at least the attempts of this time.
 	refusalTime = 5 * time.Second
-	// A pace that carried so many attempts is believed, unless it was a burst's.
+	// A pace that carried this many attempts is trusted, unless it was a burst.
 	carrier = 100.0
-	// A cycle of fewer attempts says nothing alone: it goes on through the block.
-	// Until then the pace is cut by this part.
+	// A cycle with fewer attempts is no evidence alone and continues through the block.
+	// Meanwhile the pace is multiplied by shortCut.
 	minCycle, shortCut = 10.0, 0.7
-	// A refusal in the first part of a climb comes too early, so that the next climb
-	// starts lower; one in the last confirms the bracket. As a logarithm the step
-	// down is within these.
+	// A refusal in the first part of a climb comes too early, so the next climb starts
+	// lower; one in the last part confirms the bracket. The logarithm of the step down is
+	// within these bounds.
 	tooEarly, confirms = 0.25, 0.6
 	minStep, maxStep   = 0.0125, 1.4
-	// Where the last refusals came at about the same pace, but for this part, the step is so
-	// much and so many times what lies between the last two. Clients that share a limit differ
-	// by more, and would never come to even shares by small steps.
+	// If the last refusals came at about the same pace, up to this part, the step depends
+	// on the difference of the last two. Clients that share a limit differ more, and small
+	// steps would never lead to equal shares.
 	alikeTops              = 0.03
 	alikeStep, alikeSpread = 0.02, 3.0
-	// A pace is tested while attempts are not so many times as far apart as it has them.
+	// A pace counts as tested while attempts are less than this many times as far apart as
+	// it requires.
 	tested = 1.25
-	// When the pace has grown by more than this in a climb, more are under
-	// way because of that.
+	// If the pace has grown by more than this in a climb, more attempts are in flight
+	// because of it.
 	steepness = 1.05
-	// Beyond the bracket the pace grows as exp(beyond*y*y), y in hundreds of attempts,
-	// in fewer where the bracket stands on few; faster beyond the first bracket.
+	// Beyond the bracket the pace grows as exp(beyond*y*y), with y in hundreds of attempts,
+	// or in fewer if the bracket is based on few; it grows faster beyond the first bracket.
 	beyond, firstBeyond, maxBeyond, minBeyond = 0.02, 0.04, 25.0, 30.0
-	// What was refused only when the pace was so many times the bracket's top has been
-	// raised: the mean of a climb that began below says nothing of it.
+	// If attempts are refused only at this many times the top of the bracket, the limit was
+	// raised, and the mean of the climb is no evidence.
 	raised = 1.7
-	// After the first refusal the rate may be so many times slower than the pace was.
+	// After the first refusal the rate may be this many times slower than the pace was.
 	firstBracket = 2.0
-	// The same where the pace was held by other limits.
+	// The same if other limits held the pace.
 	paced = 1.3
-	// A cycle of three whose rate is so far from the mean replaces it.
+	// A cycle of three whose rate differs this much from the mean replaces the mean.
 	changedDown, changedUp = 0.75, 1.1
-	// An attempt of jitter at either end of a cycle.
+	// Uncertainty at either end of a cycle, in attempts.
 	endDoubt = 1.0
 
 	// Window.
 
-	// A block is long, and thus a window's or a penalty's, beyond both of these.
+	// A block is long, and so caused by a window or a penalty, if it exceeds both of these.
 	longBlock, longIntervals = 3 * time.Second, 5.0
-	// A window's use is spread: it may be used up this many times as fast as it
-	// comes back.
+	// The use of a window is spread: its units may be used this many times as fast as they
+	// return.
 	windowSpread = 1.25
-	// The bracket of a length is settled below this part of the length.
+	// The bracket of a length is settled if it is smaller than this part of the length.
 	settledLength = 1.0 / 25
-	// Windows begin anew with the clock, or after a period, when their blocks would be
-	// as unlikely otherwise. The period is part of the time between two releases.
+	// Windows start with the clock, or periodically, if the blocks' ends would be this
+	// unlikely otherwise. periodOdds is a part of the time between two releases.
 	clockOdds, periodOdds = 0.2, 0.05
 	maxPeriods            = 8
-	// An unsettled length is taken as shorter and shorter, within these.
+	// An unsettled length is assumed shorter and shorter, over a time within these bounds.
 	minFold, maxFold = 8 * time.Second, 2 * time.Minute
-	// A refusal is a limit's when at least so much of it was in use.
+	// A refusal is attributed to a limit if at least this part of it was in use.
 	nearlyFull = 0.85
-	// Another unit explains a window when its error is less by this much.
+	// Another unit explains a window if its error is smaller by this much.
 	betterUnit = 0.015
-	// What a window that was given up carried on average was let through at this part.
+	// After a window is dropped, this part of its mean rate counts as admitted.
 	wasWindow = 0.9
-	// A window that explained so many refusals is not given up for something else.
+	// A window that explained this many refusals is not dropped in favour of another limit.
 	sureHits = 4
-	// A test of a limit starts after so many attempts without a refusal, later each
-	// time that it fails, and grows by so much in one length of the window.
+	// A test of a limit starts after this many attempts without a refusal, later after each
+	// failure, and grows by this factor in one length of the window.
 	firstTest, testGrowth, maxTest = 500.0, 2.5, 4000.0
 	windowClimb                    = 0.15
-	// What a test has raised is believed after so many times as many.
+	// A size that a test raised is trusted after this many times the attempts.
 	lasting = 10.0
-	// A test waits until so many lengths of the last block have passed, the first one of a
-	// window until fewer have.
+	// A test waits until this many lengths of the last block have passed; the first test of
+	// a window waits for fewer.
 	testAfterBlocks, firstTestAfterBlocks = 40.0, 8.0
-	// A window is tested after so long, whatever failed, if so many attempts went meanwhile.
+	// A window is tested after this time, whatever failed before, if this many attempts
+	// were sent meanwhile.
 	testWithin, minTest = 15 * time.Minute, 1000.0
 
-	// A window is found in so many blocks when they disagree with a rate by this part
-	// at least, and with the window by that part at most. Lengths are tried in steps.
+	// A window is found in this many blocks if they disagree with a rate by at least this
+	// part, and with the window by at most that part. Lengths are tried in steps.
 	minEpisodes            = 5
-	minFitted              = 10.0 // attempts: fewer agree by chance
+	minFitted              = 10.0 // fewer attempts agree by chance
 	unlikeRate, likeWindow = 0.06, 0.012
 	lengthStep             = 1.2
 
 	// Flight.
 
-	// The evidence of a refusal is -ln(share of attempts sent with as many under
-	// way) - 1, at most maxEvidence; flights are held from heldEvidence on.
+	// The evidence of a refusal is -ln(share of attempts sent with as many in flight) - 1,
+	// at most maxEvidence. A flight is held from heldEvidence on.
 	maxEvidence, heldEvidence = 2.0, 2.9
-	// So many refusals at about the same pace, each with as many under way, are enough.
+	// This many refusals at about the same pace, each with as many in flight, suffice.
 	alikeCrowds = 3
-	// The same where blocks are short.
+	// The same if blocks are short.
 	shortEvidence = 3.9
 	maxFlights    = 64
 	flightFade    = 400.0
-	// A refusal is soon after the last one when fewer attempts went than so many times what
-	// may be under way; then so much of that goes. After so many in a row it is no limit on
-	// attempts under way, and it takes so much more evidence to hold one again.
+	// A refusal is soon after the last one if fewer attempts were sent than this many times
+	// the number that may be in flight; then the size is cut by soonCut. After maxSoon in a
+	// row it is not a limit on attempts in flight, and holding one again takes that much
+	// more evidence.
 	soonRefused, soonCut, maxSoon = 5.0, 0.1, 3
 	doubtedEvidence               = 4.0
 
 	// Block.
 
-	// The first canary goes after this, the next one half as much later again; 3 times later
-	// while the block is short, since penalties may double at each.
+	// The first canary goes after this time, the next one half as much later; 3 times later
+	// while the block is short, since each may double a penalty.
 	firstCanary = time.Second
-	// It goes after half of that for each block in a row that was over by then, as long as
-	// the refusals of a rate come at about the same pace, at most so often.
+	// It goes after half of that for each consecutive block that had ended by then, at most
+	// this often, as long as the refusals of a rate come at about the same pace.
 	maxBrief                  = 4
 	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
-	// And 3 times all along where a window that had ended by now would be one of fewer than
-	// so many a second: it is more likely a ban, which each canary lengthens. For windows of
-	// many it would mean to wait too long.
+	// And always 3 times later if a window that had ended by now would allow fewer than
+	// this many attempts a second: a ban is more likely, and each canary lengthens it. For
+	// larger windows the wait would be too long.
 	slowWindow = 5.0
-	// Where one was refused the next goes later by up to this part of the wait.
+	// After a refused canary the next one is delayed by up to this part of the wait.
 	canaryApart = 0.25
-	// A longer wait than this may be named in milliseconds where seconds belong. The first
-	// time, one canary finds out. No shorter one is doubted: daily quotas name them.
+	// A longer wait may be in milliseconds instead of seconds. The first time, a canary
+	// finds out. Shorter ones are not doubted, since daily quotas have them.
 	unbelievable, otherUnit = 24 * time.Hour, 1000
-	saneWaits               = 2 // after so many shorter ones it is not doubted
-	// Where an advertised limit is used up each time that a canary comes, others use it: the
-	// next one waits no longer than this, or than twice the time until all of it is back.
+	saneWaits               = 2 // after this many shorter waits it is not doubted
+	// If an advertised limit is used up whenever a canary arrives, others use it: the next
+	// canary waits at most this long, or twice the time until all units have returned.
 	contended = 10 * time.Second
-	// For longer waits than this a usual instant may come somewhat sooner.
+	// For longer waits a common instant may be somewhat earlier.
 	farAway = 5 * time.Minute
-	// In a block that no canary lengthens the next one waits an eighth of its age after
-	// 64 times so many attempts, at most half of it after four times as many or fewer.
+	// In a block that canaries do not lengthen, the next one waits an eighth of the block's
+	// age after 64 times this many attempts, and at most half of it after four times as
+	// many or fewer.
 	canaryFew = 64.0
-	// What canaries lengthen is hardly ever longer than this.
+	// Blocks that canaries lengthen are hardly ever longer than this.
 	penaltyLongest             = 15 * time.Minute
 	maxSilence                 = 24 * time.Hour
-	maxUnsure                  = time.Minute // where it may be an outage
+	maxUnsure                  = time.Minute // if it may be an outage
 	outageFirst, outageLongest = time.Second, 30 * time.Second
-	// An outage is no limit's when at least so many attempts went with as many others
-	// under way.
+	// An outage is not attributed to a limit if at least this share of attempts was sent
+	// with as many others in flight.
 	ordinary = 0.1
-	// A refusal that took longer than this says nothing of the usual round trip.
+	// A refusal that took longer is no evidence about the usual round trip.
 	maxTrip = time.Minute
 
 	// Penalty.
 
-	// Under a penalty the pace is this part of the refused one, and it is not tested
-	// until so many lengths of the penalty have passed.
+	// Under a penalty the pace is this part of the refused pace, and it is not tested until
+	// this many lengths of the penalty have passed.
 	penaltyLow, penaltyHigh = 0.80, 0.93
-	// The same when it was refused again early.
+	// The same after an early refusal.
 	penaltyEarly = 0.55
-	// A canary goes so much after the usual end of a penalty.
+	// A canary goes this much after the usual end of a penalty.
 	penaltySlack = 1.1
-	// Its length is searched for while it is more than so many times what was not enough.
+	// The length is searched for while it is more than this many times a length that was
+	// not enough.
 	penaltyApart = 2.0
-	// The first canary goes after this once a block was found to be no window's.
+	// The first canary goes after this if an earlier block was not caused by a window.
 	suspectedPenalty = 20 * time.Second
 
-	// So many outages that were over at the first canary are how a limit is refused.
+	// After this many outages that ended at the first canary, this is how the provider
+	// refuses.
 	maxBlips = 3
 
 	// Advertised limits.
 
-	// A shape is believed wrong at most by so much: so many answers turn it.
+	// The error of a shape is at most this; this many responses change the shape.
 	maxShapeError, surely = 4.0, 1.0
-	// An advertised limit is left out while no shape foretells a third of it.
+	// An advertised limit is ignored while no shape predicts a third of it.
 	maxWrong = 4.0
-	// A limit that explains so many refusals in a row, each within so many attempts
-	// of the last, is not what refuses.
+	// A limit that explains this many consecutive refusals, each within this many attempts
+	// of the last, is not the one that refuses.
 	maxExplained, rareRefusal = 4, 20.0
-	// A refusal that an advertised limit explains leaves so much more of it alone.
+	// A refusal that an advertised limit explains increases the margin by this.
 	grazed, maxGrazed = 0.01, 0.08
-	// Others use it too when less than this part of it was one's own at the refusal.
+	// Others use the limit too if less than this part of it was our own use at the refusal.
 	ownUse = 0.95
-	// Others take no more of a bucket than this part, and in the time that one waits for it
-	// than that.
+	// Others take at most this part of a bucket, and while a client waits for it at most
+	// that part.
 	maxTaken, waitedTaken = 0.95, 0.7
-	// Under a penalty a bucket of that many units is not drained at once; of a smaller one
-	// few can be under way at a refusal.
+	// Under a penalty a bucket with this many units is not drained at once; with fewer, few
+	// attempts can be in flight at a refusal.
 	manyAtOnce  = 8.0
-	maxPunished = 0.2 // the same where a penalty follows: twice as much each time
-	// How much longer than another an attempt takes on its way, as a part of the
-	// latency, and of a refusal's round trip once that is known.
+	maxPunished = 0.2 // the same if a penalty follows: doubled each time
+	// How much longer than another an attempt takes on its way, as a part of the latency,
+	// and of a refusal's round trip if that is known.
 	jitterOfLatency, jitterOfTrip = 20.0, 8
-	// What comes too early is sent later, by less and less with each that does not.
+	// After an attempt came too early, the next ones are delayed, less with each that does
+	// not.
 	slackMemory = 3000.0
-	drainFade   = 0.98 // an answer
-	// newestShare is the part that the newest attempt has in what is thought of a share.
+	drainFade   = 0.98 // a response
+	// newestShare is the weight of the newest attempt in the mean of a share.
 	newestShare = 0.1
-	// assumedSlack is the part of its length for which a published window is left longer.
+	// A published window is assumed longer by 1/assumedSlack of its length.
 	assumedSlack = 100
-	// A window is left for so much of its length longer than it is, and for as much as
-	// the latency differs, but not for more than so much.
+	// A window is assumed longer by this part of its length and by the variation of the
+	// latency, up to a maximum.
 	lateness, maxLateness = 1000, 100
-	coarse                = 0.005 // and so much of it is left alone where it holds many
-	// Some round what is left of costs down to thousands.
+	coarse                = 0.005 // this part of a large window is not used
+	// Some providers round remaining costs down to thousands.
 	coarseUnits = 1000.0
 
 	maxLimits = 4
 )
 
-// doubtUnit is how much each unit is thought to foretell wrongly before it did.
+// doubtUnit is the assumed prediction error of each unit before any refusal.
 var doubtUnit = amounts{attempts: 0.03, cost: 0.03, busy: 0.06}

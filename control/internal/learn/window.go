@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// window holds so many units in any stretch of one length. The length lies between
-// low and high: while that is a wide bracket the length is taken as shorter and
-// shorter, until a refusal says more.
+// window allows a number of units in any period of one length. The length lies between low
+// and high: while the bracket is wide, the length is assumed shorter and shorter, until a
+// refusal shows more.
 type window struct {
 	unit      unit
-	size      amounts // what fits, in each unit
-	proven    amounts // before a test raised it; none once the raise has lasted
-	off       amounts // by how much each foretold the last refusals wrongly
+	size      amounts // the allowed amount of each unit
+	proven    amounts // the size before a test raised it; zero once the raise has lasted
+	off       amounts // how badly each unit predicted the last refusals
 	low, high time.Duration
-	from      time.Duration // since when the length shrinks
+	from      time.Duration // since when the assumed length shrinks
 	fold      time.Duration
 	margin    float64
-	climb     float64 // above 1: a test
+	climb     float64 // above 1 during a test
 	testAfter float64
 	untested  float64
 	hits      int
 	doubts    int
-	lone      bool          // nothing but the first block speaks for it
+	lone      bool          // only the first block supports it
 	published bool          // by the provider, and not refused since: it is not tested
-	floor     time.Duration // how short a lone one is taken for in the end
+	floor     time.Duration // the shortest assumed length of a lone window
 	pace      float64       // attempts a second before the first refusal
-	clock     time.Duration // its length when it begins with the clock, else 0
-	slack     time.Duration // by how much longer what was sent counts
+	clock     time.Duration // its length if it begins with the clock, else 0
+	slack     time.Duration // extra time for which sent attempts count
 }
 
-// newWindow is a window that one block speaks for. It was filled in the time fill,
-// at the end at a pace, and its length is between low and high, if it is one.
+// newWindow returns a window that one block supports. It was filled in the time fill, at
+// the end at a pace, and its length is between low and high if it exists.
 func newWindow(from time.Duration, size amounts, fill, low, high, silence time.Duration, pace float64) *window {
 	w := &window{size: size, floor: fill, low: low, high: high, from: from, climb: 1, testAfter: 1, lone: true, pace: pace}
 	w.fold = min(max(silence/4, minFold), maxFold)
@@ -39,7 +39,7 @@ func newWindow(from time.Duration, size amounts, fill, low, high, silence time.D
 	return w
 }
 
-// refuted says that a lone window was passed without a refusal.
+// refuted reports whether a lone window was exceeded without a refusal.
 func (w *window) refuted(v view) bool {
 	if !w.lone || w.length(v.now) > w.low*9/10 {
 		return false
@@ -56,7 +56,7 @@ func (w *window) settled() bool {
 	return float64(w.high-w.low) <= settledLength*float64(w.high)
 }
 
-// length is what the window's length is taken for.
+// length returns the assumed length of the window.
 func (w *window) length(now time.Duration) time.Duration {
 	low := w.low
 	if w.lone {
@@ -71,8 +71,8 @@ func (w *window) length(now time.Duration) time.Duration {
 	return low + time.Duration(part*float64(w.high-low))
 }
 
-// leaves is when what was sent at t has been in the window for that part of its length,
-// which may have shrunk until then.
+// leaves returns when attempts sent at t have been in the window for a part of its length,
+// which may shrink until then.
 func (w *window) leaves(now, t time.Duration, part float64) time.Duration {
 	after := func(at time.Duration) time.Duration { return t + time.Duration(part*float64(w.length(at))) }
 	low, high := now, after(now)
@@ -90,13 +90,13 @@ func (w *window) leaves(now, t time.Duration, part float64) time.Duration {
 	return high
 }
 
-// usable is what may be in use.
+// usable returns the amount that may be in use.
 func (w *window) usable() float64 {
 	size := w.size[w.unit]
 	if w.climb > 1 {
 		return size * w.climb
 	}
-	if w.unit == attempts { // whole ones: of few a small margin takes none
+	if w.unit == attempts { // whole attempts, so that a small margin does not take one of few
 		return max(1, math.Floor(size+0.01)-math.Round(size*w.margin))
 	}
 	return size * (1 - w.margin)
@@ -120,8 +120,7 @@ func (w *window) free(v view, c float64) time.Duration {
 	return max(v.now, at)
 }
 
-// between is the bracket of the instant at which a block that this window is to blame
-// for ends.
+// between returns the bracket for the end of a block that is attributed to this window.
 func (w *window) between(v view, b *block) (low, high time.Duration) {
 	began := v.h.newest(w.unit, b.began, w.size[w.unit])
 	return max(began+w.low, b.lastRefused), began + w.high
@@ -130,7 +129,7 @@ func (w *window) between(v view, b *block) (low, high time.Duration) {
 func (w *window) sent(time.Duration) {}
 func (w *window) takeBack()          {}
 
-// answered lets a test begin or go on.
+// answered starts or continues a test.
 func (w *window) answered(v view) {
 	w.untested++
 	n := max(1, w.size[w.unit]/max(1e-9, v.mean[w.unit]))
@@ -154,8 +153,8 @@ func (w *window) answered(v view) {
 	}
 }
 
-// calm says that the last block is long enough ago for another one: a test costs one when
-// it fails, and so it is longer each time that one did.
+// calm reports whether the last block was long enough ago for a test. A failed test costs a
+// block, so the time grows with each failure.
 func (w *window) calm(v view) bool {
 	blocks := testAfterBlocks
 	if !v.punished {
@@ -164,12 +163,12 @@ func (w *window) calm(v view) bool {
 	return v.calm > blocks
 }
 
-// maxUntested is after how many attempts a test begins at the latest.
+// maxUntested returns the number of attempts after which a test starts at the latest.
 func (w *window) maxUntested(v view) float64 {
 	return min(maxTest, max(minTest, testWithin.Seconds()*1e9/w.interval(v)))
 }
 
-// used is how much of the window was in use at an instant.
+// used returns how much of the window was in use at an instant.
 func (w *window) used(v view, u unit, t, length time.Duration) float64 {
 	if w.clock > 0 {
 		return v.h.until(u, t) - v.h.until(u, begins(t, w.clock, v.phase)-1)
@@ -177,13 +176,13 @@ func (w *window) used(v view, u unit, t, length time.Duration) float64 {
 	return v.h.used(u, t, length)
 }
 
-// busy says that it is this window that holds back.
+// busy reports whether this window is what delays attempts.
 func (w *window) busy(v view) bool {
 	return w.used(v, w.unit, v.now, w.length(v.now)) > 0.85*w.usable()-v.mean[w.unit]
 }
 
-// fullness is how much of it was in use at a refusal, in the unit that speaks most
-// for it where none is known to be right.
+// fullness returns the part of the window in use at a refusal. If no unit is known to be
+// right, it uses the unit with the highest fullness.
 func (w *window) fullness(v view, f refusal) float64 {
 	full := 0.0
 	for u := range w.size {
@@ -208,9 +207,9 @@ func (w *window) blame(v view, f refusal) {
 	for u := range w.size {
 		used := w.used(v, unit(u), f.sent, length)
 		if unit(u) == cost {
-			used += f.cost / 2 // what did not fit
+			used += f.cost / 2 // including the refused attempt
 		}
-		if w.size[u] == 0 { // it foretells no better than the unit that is known
+		if w.size[u] == 0 { // it predicts no better than the known unit
 			w.off[u] = max(w.off[u], w.off[w.unit])
 		} else {
 			w.off[u] += 0.4 * (min(1, math.Abs(used/w.size[u]-1)) - w.off[u])
@@ -226,7 +225,7 @@ func (w *window) blame(v view, f refusal) {
 	}
 	if back := w.proven[w.unit]; !tested && back > 0 && w.size[w.unit] < held[w.unit] {
 		if back < w.size[w.unit] {
-			w.size = w.proven // more had fitted at an edge
+			w.size = w.proven // more had fitted at a boundary
 		}
 		w.proven = amounts{}
 	}
@@ -239,15 +238,15 @@ func (w *window) blame(v view, f refusal) {
 	case tested:
 		w.margin *= 0.5
 		w.testAfter = min(maxTest, w.testAfter*testGrowth)
-	case !w.settled() && length < w.high-w.high/50: // it was taken for too short
+	case !w.settled() && length < w.high-w.high/50: // the assumed length was too short
 	default:
 		w.margin = min(0.15, 1.5*w.margin+0.003)
 	}
 }
 
-// ended narrows the length by a block that this window is to blame for: its end
-// lies between the last canary that was refused and the one that was admitted. It
-// reports whether that agrees with what was known.
+// ended narrows the length by a block that is attributed to this window: it ended between
+// the last refused canary and the admitted one. It reports whether that agrees with earlier
+// blocks.
 func (w *window) ended(v view, b *block) bool {
 	if w.clock > 0 {
 		if begins(b.release, w.clock, v.phase) > b.freedFrom() {
@@ -277,8 +276,8 @@ func (w *window) ended(v view, b *block) bool {
 	return true
 }
 
-// bracket is what a block says of the length, and whether that agrees with what was
-// known. When the unit is not known another may agree.
+// bracket returns the bounds that a block implies for the length, and whether they agree
+// with earlier ones. If the unit is unknown, another may agree.
 func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool) {
 	slack := w.high/20 + time.Second
 	try := func(u unit, part float64) bool {
@@ -290,7 +289,7 @@ func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool
 		if u != w.unit && (w.hits >= sureHits || w.size[u] <= 0) {
 			continue
 		}
-		for _, part := range [...]float64{1, 0.96, 0.9} { // the size is not known to the last unit
+		for _, part := range [...]float64{1, 0.96, 0.9} { // the size is not known exactly
 			if try(u, part) {
 				w.unit = u
 				return low, high, true
@@ -301,7 +300,7 @@ func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool
 	return low, high, false
 }
 
-// shorter takes a lone window for a shorter one: a canary came through early.
+// shorter assumes a shorter length for a lone window, because a canary was admitted early.
 func (w *window) shorter(v view, b *block, low, high time.Duration) {
 	w.low, w.high, w.floor, w.from = min(low, high), high, low/3, v.now
 	for u := range w.size {
