@@ -217,6 +217,8 @@ func (p *Profile) readClass(s *configfile.Section, c *Class) {
 		l.Number("size", &limit.Size, 1e-6, 1e15)
 		if limit.Kind != InFlight {
 			l.Require("window", "its length, such as 1m or 1h")
+		} else if l.Has("window") {
+			l.Fail("window", "does not belong to kind in_flight; want it left out")
 		}
 		l.Duration("window", &limit.Window, time.Millisecond, 366*24*time.Hour)
 		l.Text("unit", &limit.Unit)

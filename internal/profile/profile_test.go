@@ -59,16 +59,17 @@ func TestAProfileIsReadStrictly(t *testing.T) {
 	const head = "profile: x\nsources: {a: {url: https://example.com, date: \"2026-11-22\"}}\n"
 	for src, problem := range map[string]string{
 		head + "pool: []": "x.yaml:3:1: pool: is not a field here",
-		head + "account: {limits: [{size: 1, window: 1s}]}":             "account.limits[0].source: is missing",
-		head + "account: {limits: [{size: 1, source: a}]}":              "account.limits[0].window: is missing",
-		head + "account: {limits: [{size: 1, window: 1s, source: b}]}":  "account.limits[0].source: ",
-		head + "account: {limits: [{siz: 1, window: 1s, source: a}]}":   "account.limits[0].siz: is not a field here",
-		head + "pools: [{name: a, cost: {source: a}}]":                  "pools[0].cost.unit: is missing",
-		head + "pools: [{name: a, advertised: [{name: b, source: a}]}]": "pools[0].advertised[0].remaining: ",
-		head + "refusals: [{class: throttled, source: a}]":              "refusals[0].status: ",
-		head + "refusals: [{status: [42], source: a}]":                  "refusals[0].status[0]: ",
-		head + "ask: {path: /x, source: a}":                             "ask.in: is missing",
-		"profile: x\nsources: {a: {url: u, date: today}}":               "sources.a.date: ",
+		head + "account: {limits: [{size: 1, window: 1s}]}":                             "account.limits[0].source: is missing",
+		head + "account: {limits: [{size: 1, source: a}]}":                              "account.limits[0].window: is missing",
+		head + "account: {limits: [{size: 1, window: 1s, source: b}]}":                  "account.limits[0].source: ",
+		head + "account: {limits: [{siz: 1, window: 1s, source: a}]}":                   "account.limits[0].siz: is not a field here",
+		head + "account: {limits: [{kind: in_flight, size: 1, window: 1s, source: a}]}": "account.limits[0].window: does not belong to kind in_flight",
+		head + "pools: [{name: a, cost: {source: a}}]":                                  "pools[0].cost.unit: is missing",
+		head + "pools: [{name: a, advertised: [{name: b, source: a}]}]":                 "pools[0].advertised[0].remaining: ",
+		head + "refusals: [{class: throttled, source: a}]":                              "refusals[0].status: ",
+		head + "refusals: [{status: [42], source: a}]":                                  "refusals[0].status[0]: ",
+		head + "ask: {path: /x, source: a}":                                             "ask.in: is missing",
+		"profile: x\nsources: {a: {url: u, date: today}}":                               "sources.a.date: ",
 		"title: x": "profile: is missing",
 	} {
 		if _, err := Parse("x.yaml", []byte(src)); err == nil || !strings.Contains(err.Error(), problem) {

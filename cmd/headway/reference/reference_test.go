@@ -3,11 +3,20 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/headway-go/headway/internal/configfile"
 )
 
 // TestExamplesFitTheirSchemas checks that each example that a reader takes fits the schema too,
@@ -90,4 +99,143 @@ func TestWhatLacksATextFails(t *testing.T) {
 			t.Errorf("with %q in place of %q: %v, want %q", tt.to, tt.from, err, tt.want)
 		}
 	}
+}
+
+// TestEachFieldHasAnEffect sets each field of each kind of file to another value that its reader
+// takes, and wants another result. A field that is read and then ignored fails here.
+func TestEachFieldHasAnEffect(t *testing.T) {
+	folder := t.TempDir()
+	if err := examples(folder); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kinds(folder) {
+		t.Run(k.name, func(t *testing.T) {
+			s, err := parse(k.name, k.fields())
+			if err != nil {
+				t.Fatal(err)
+			}
+			was := map[*document]any{}
+			for _, o := range s.seen {
+				src := source(o.doc, nil)
+				was[o.doc], err = k.read(src)
+				moved, err2 := k.read(append([]byte("\n  "), bytes.Replace(src, []byte(": "), []byte(":  "), 1)...))
+				if err != nil || err2 != nil || !cmp.Equal(was[o.doc], moved, comparing) {
+					t.Fatalf("where a value stands has an effect: %v, %v, %s", err, err2, cmp.Diff(was[o.doc], moved, comparing))
+				}
+			}
+			if err := s.names(k.read, s.named()); err != nil {
+				t.Fatal(err)
+			}
+			named := map[string][]any{} // values by the name of their field
+			s.each(func(s *shape) {
+				for _, o := range s.seen {
+					named[s.name] = append(named[s.name], plain(o.node, nil))
+				}
+			})
+			s.each(func(f *shape) {
+				leaf := len(f.below) == 0 || f.below[0].name == "[]" && len(f.below[0].below) == 0
+				if !leaf || f.path == "" || f.name == "[]" || slices.Contains(onlyOne, k.name+":"+f.path) {
+					return
+				}
+				if err := k.effect(f, named[f.name], was); err != nil {
+					t.Errorf("%s: %v", f.path, err)
+				}
+			})
+		})
+	}
+}
+
+// onlyOne are the fields that take one value alone, which is also what they are by default.
+var onlyOne = []string{"connection:streams[].list.method"}
+
+// effect looks for a value that changes what the reader gives.
+func (k *kind) effect(f *shape, named []any, was map[*document]any) error {
+	taken, problem := 0, error(nil)
+	for _, o := range f.seen {
+		before := was[o.doc]
+		changes := []change{}
+		for _, v := range append(others(k.read, o), named...) {
+			changes = append(changes, change{at: o.node, value: v})
+		}
+		for _, c := range changes {
+			if reflect.DeepEqual(c.value, plain(o.node, nil)) {
+				continue
+			}
+			after, err := k.read(source(o.doc, &c))
+			if err != nil {
+				problem = err
+			} else if taken++; !cmp.Equal(before, after, comparing) {
+				return nil
+			}
+		}
+	}
+	for _, o := range f.seen { // in place of another of which only one may be there
+		before := was[o.doc]
+		for _, v := range instead[k.name+":"+f.path] {
+			after, err := k.read(source(o.doc, &change{at: o.up, value: v}))
+			if err != nil {
+				return err
+			}
+			if !cmp.Equal(before, after, comparing) {
+				return nil
+			}
+		}
+	}
+	if taken == 0 {
+		return fmt.Errorf("no other value is taken: %w", problem)
+	}
+	return errors.New("has no effect")
+}
+
+// instead is what may stand where a field without another value does.
+var instead = map[string][]any{
+	"connection:streams[].paginate.link":        {pairs{{"next_url", ".next"}}},
+	"connection:streams[].detail.paginate.link": {pairs{{"next_url", ".next"}}},
+	"connection:sink.singer":                    {pairs{{"airbyte", pairs{}}}},
+	"connection:sink.airbyte":                   {pairs{{"singer", pairs{}}}},
+	"target:http.body.NAME":                     {pairs{{"rows", "$rows"}}},
+	"daemon:providers.NAME.tls.cert":            {pairs{{"cert", "/etc/headway/server.pem"}, {"key", "/etc/headway/server.key"}}},
+	"daemon:providers.NAME.tls.key":             {pairs{{"cert", "/etc/headway/server.pem"}, {"key", "/etc/headway/server.key"}}},
+	"daemon:providers.NAME.pass_through":        {pairs{{"api", "anthropic"}, {"key", "${OTHER_KEY}"}, {"circuit", "off"}, {"pacing", "off"}, {"fleet", "none"}}},
+}
+
+// comparing compares what a reader gives, but for warnings, the file as it was and where something
+// stood in it.
+var comparing = cmp.Options{
+	cmp.Exporter(func(reflect.Type) bool { return true }),
+	cmp.Comparer(func(_, _ configfile.Place) bool { return true }),
+	cmp.FilterPath(func(p cmp.Path) bool {
+		of, isField := p.Last().(cmp.StructField)
+		return p.Last().Type() != nil && p.Last().Type().Kind() == reflect.Func ||
+			isField && slices.Contains(asItWas, p.Index(-2).Type().String()+"."+of.Name())
+	}, cmp.Ignore()),
+}
+
+var asItWas = []string{"config.Config.Warnings", "profile.Profile.text", "profile.Profile.fields", "replay.step.line", "replay.step.node"}
+
+// others are values that may stand in place of one, and nothing.
+func others(read reader, o occurrence) (all []any) {
+	n := o.node
+	switch n.Kind { //nolint:exhaustive // of nothing and of a mapping there is no other value but nothing
+	case configfile.Boolean:
+		return []any{json.RawMessage(strconv.FormatBool(n.Written != "true"))}
+	case configfile.Integer, configfile.Number:
+		v, _ := strconv.ParseFloat(n.Written, 64)
+		for _, other := range []float64{v + 1, v - 1, v / 2, v * 2} {
+			all = append(all, json.RawMessage(strconv.FormatFloat(other, 'g', -1, 64)))
+		}
+	case configfile.List:
+		items := plain(n, nil).([]any)
+		all = append(all, items[1:], append(items[1:len(items):len(items)], n.Items[0].Written+"x"), append(items[1:len(items):len(items)], json.RawMessage("1"+n.Items[0].Written)))
+	case configfile.Text:
+		if d, err := time.ParseDuration(n.Written); err == nil {
+			all = append(all, (2 * d).String(), (d / 2).String())
+		}
+		want := wanted(problems(read, o.doc, change{at: n, value: "? not a word ?"})[n.Path])
+		for word := range strings.FieldsFuncSeq(want, func(r rune) bool { return r == ',' || r == ' ' }) {
+			all = append(all, word)
+		}
+		all = append(all, n.Written+"x", "x"+n.Written, "1"+n.Written, strings.Replace(n.Written, "://", "://x", 1), "${OTHER_KEY}", "/etc/headway/other.pem", "/etc/headway/other.key")
+	}
+	return append(all, nil)
 }
