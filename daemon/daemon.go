@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,6 +50,7 @@ import (
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/lockfile"
 	"github.com/headway-go/headway/internal/metrics"
+	"github.com/headway-go/headway/internal/ratelimit"
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/telemetry"
 	"github.com/headway-go/headway/reason"
@@ -121,6 +123,7 @@ type Daemon struct {
 	// collecting is nil without collections.
 	collecting atomic.Pointer[collecting]
 	api        *api.API
+	limits     http.Handler // Envoy's rate limit service
 	console    *console.Console
 	phase      atomic.Int32
 	live       atomic.Pointer[view]
@@ -234,6 +237,7 @@ func New(c config.Config, o Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.limits = ratelimit.Handler(d.api)
 	d.console, err = console.New(console.Options{API: d.api, Source: c.State, Profiles: o.Profiles, Log: d.log})
 	return d, err
 }

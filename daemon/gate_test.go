@@ -9,10 +9,19 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	descriptor "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/headway-go/headway/daemon"
 	"github.com/headway-go/headway/internal/keys"
@@ -85,6 +94,42 @@ func TestAdminAndDataKeysAreApart(t *testing.T) {
 	}
 	if status, _, body := s.call(other); status != 200 {
 		t.Errorf("the new key: %d %s", status, body)
+	}
+}
+
+// Envoy asks by gRPC, with a key for calls, on the listener of all else.
+func TestAGatewayAsksForCalls(t *testing.T) {
+	s := place(t)
+	data, dataHash := keys.Generate()
+	s.start("keys: [{id: a, hash: \"" + dataHash + "\"}]\n" + openai(upstream(t, answers), "    quota: {global: {calls_per_minute: 1, burst: 2}}\n"))
+	conn, err := grpc.NewClient(strings.TrimPrefix(s.base, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	ask := func(key string) (rls.RateLimitResponse_Code, error) {
+		out, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(
+			metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+key), &rls.RateLimitRequest{
+				Domain: "openai", Descriptors: []*descriptor.RateLimitDescriptor{{Entries: []*descriptor.RateLimitDescriptor_Entry{{Key: "model", Value: "m"}}}},
+			})
+		return out.GetOverallCode(), err
+	}
+	if _, err := ask("hw_none"); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("with another key: %v", err)
+	}
+	var got []rls.RateLimitResponse_Code
+	for range 3 {
+		code, err := ask(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, code)
+	}
+	if ok, over := rls.RateLimitResponse_OK, rls.RateLimitResponse_OVER_LIMIT; !slices.Equal(got, []rls.RateLimitResponse_Code{ok, ok, over}) {
+		t.Errorf("three calls of a burst of two: %v", got)
+	}
+	if status, _, body := s.do(http.MethodPost, "/v1/quota/approve", data, `{"model":"m"}`); status != http.StatusTooManyRequests {
+		t.Errorf("the API after them: %d %s", status, body)
 	}
 }
 

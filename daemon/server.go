@@ -22,6 +22,7 @@ import (
 
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/internal/console"
+	"github.com/headway-go/headway/internal/ratelimit"
 )
 
 // Bounds of the listener; see also [slowClientGuard].
@@ -84,7 +85,11 @@ func (d *Daemon) serve(l net.Listener) *server {
 		MaxHeaderBytes:    maxHeader,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams, SendPingTimeout: time.Minute, WriteByteTimeout: slow.drain},
 		ErrorLog:          log.New(&faults{log: d.log}, "", 0),
+		Protocols:         new(http.Protocols),
 	}
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetHTTP2(true)
+	s.http.Protocols.SetUnencryptedHTTP2(true) // gRPC clients in the same place use no TLS
 	l = bound(l, d.config.MaxConnections)
 	go func() {
 		defer close(s.ended)
@@ -161,8 +166,10 @@ func (d *Daemon) route(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		d.start(w, v)
-	case r.URL.Path == "/v1/quota/approve" && d.ready() != nil:
+	case (r.URL.Path == "/v1/quota/approve" || strings.HasPrefix(r.URL.Path, ratelimit.Path)) && d.ready() != nil:
 		refuse(w, http.StatusServiceUnavailable, "Stopping", "the daemon stops and approves nothing more; ask again", time.Second)
+	case strings.HasPrefix(r.URL.Path, ratelimit.Path):
+		d.limits.ServeHTTP(w, r)
 	case strings.HasPrefix(r.URL.Path, console.Path) && !v.config.NoConsole:
 		d.console.ServeHTTP(w, r)
 	case r.URL.Path == "/console" && !v.config.NoConsole:

@@ -239,6 +239,15 @@ func (by who) role() Role {
 	return ""
 }
 
+// allows reports whether a caller may use the operation.
+func (by who) allows(c Caller) bool {
+	if by == call {
+		return c.Role == "" || c.Role == Admin
+	}
+	need := by.role()
+	return need == "" || c.Role.Covers(need)
+}
+
 // operation handles one method of a path. It returns an error only if it has written nothing;
 // the error is answered as a problem.
 type operation struct {
@@ -402,7 +411,7 @@ func (a *API) admit(op operation, w http.ResponseWriter, r *http.Request) error 
 		if c, err = a.o.Authorize(r, op.by.role()); err != nil {
 			return a.unauthorized(w, err, op.by)
 		}
-		if need := op.by.role(); need != "" && !c.Role.Covers(need) || op.by == call && c.Role != "" && c.Role != Admin {
+		if !op.by.allows(c) {
 			return notAllowed(op.by)
 		}
 	}

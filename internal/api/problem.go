@@ -96,7 +96,8 @@ func (a *API) refuse(w http.ResponseWriter, p *Problem) {
 	_, _ = w.Write(append(body, '\n')) // ignore a client that does not read
 }
 
-// unauthorized returns the problem for an error of Authorize, whose text is not shown.
+// unauthorized returns the problem for an error of Authorize, whose text is not shown. W may
+// be nil.
 func (a *API) unauthorized(w http.ResponseWriter, err error, by who) *Problem {
 	p := &Problem{
 		Status: http.StatusUnauthorized, Title: "Not authorised", Reason: reason.Unauthorized.String(),
@@ -115,7 +116,9 @@ func (a *API) unauthorized(w http.ResponseWriter, err error, by who) *Problem {
 		p.RetryInMS = untilMS(refusal.RetryAt)
 		return p
 	}
-	w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
+	if w != nil {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="headway"`)
+	}
 	return p
 }
 

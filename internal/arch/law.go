@@ -304,6 +304,12 @@ var Headway = Law{
 			Why:     "it shows and steers the layers below over HTTP, by the standard library alone; it knows neither the daemon nor its file, nor who stores",
 		},
 		{
+			Covers:    []string{"internal/ratelimit"},
+			Imports:   []string{"internal/api", "quota"},
+			Libraries: []string{"github.com/envoyproxy/go-control-plane/envoy", "google.golang.org/grpc", "google.golang.org/protobuf"},
+			Why:       "it only translates gateways' questions: what is approved, the API decides",
+		},
+		{
 			Covers:  []string{"internal/client"},
 			Imports: []string{"collect", "fleet", "internal/api", "internal/audit", "internal/calls", "internal/events", "internal/samples", "internal/schedule", "quota", "quota/governor"},
 			Why:     "it decodes what the API answers into the same types, and knows neither the daemon nor who asks",
@@ -320,7 +326,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/audit", "internal/calls", "internal/console", "internal/events", "internal/metrics", "internal/samples", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/audit", "internal/calls", "internal/console", "internal/events", "internal/metrics", "internal/ratelimit", "internal/samples", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},

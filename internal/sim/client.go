@@ -175,6 +175,9 @@ func (e *engine) recorded(a *attempt, v provider.Verdict, answered time.Duration
 	if a.pool > 0 {
 		r.Pool = e.s.Provider.Pools[a.pool-1].Name
 	}
+	if l := &e.lines[a.line]; e.s.Clients > 1 {
+		r.Client = 1 + l.first + int(a.client)/max(1, len(e.s.Provider.Pools))
+	}
 	switch {
 	case v.Admitted:
 		r.Fate = fit.Admitted

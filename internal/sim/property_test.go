@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -266,6 +267,25 @@ func TestEachPoolReachesItsOwnLimit(t *testing.T) {
 	}
 	if len(all) != int(r.Attempts) || !slices.ContainsFunc(all, func(a fit.Attempt) bool { return a.Pool == "small" }) {
 		t.Errorf("%d attempts recorded of %d", len(all), r.Attempts)
+	}
+}
+
+// An attempt's client is recorded where there are several.
+func TestClientsOfATraceAreNumbered(t *testing.T) {
+	for clients, want := range map[int][]int{1: {0}, 3: {1, 2, 3}} {
+		s, err := scenario.Parse("c.yaml", fmt.Appendf(nil, "name: c\nhorizon: 1m\nclients: %d\nprovider:\n  limits: [{kind: token_bucket, rate: 60/min, burst: 5}]\n", clients))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[int]bool{}
+		run(t, s, sim.Options{Law: control.DefaultLaw, Seed: 1, OnAttempt: func(a fit.Attempt) {
+			if seen[a.Client] = true; strings.Contains(string(a.Line()), `"client":`) != (a.Client > 0) {
+				t.Errorf("client %d is written as %s", a.Client, a.Line())
+			}
+		}})
+		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, want) {
+			t.Errorf("%d clients: attempts of %v, want %v", clients, got, want)
+		}
 	}
 }
 

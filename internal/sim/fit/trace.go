@@ -39,6 +39,9 @@ type Attempt struct {
 	RetryAfter time.Duration
 	// Pool is the pool that it was sent in; empty for the account alone.
 	Pool string
+	// Client is the number of the client that sent it, from 1; 0 if there is only one.
+	// [Parse] does not read it.
+	Client int
 }
 
 // Fate is what a limiter did with an attempt.
@@ -75,6 +78,9 @@ func (a *Attempt) Line() []byte {
 		b = fmt.Appendf(b, `,"at":%s`, decimal(a.Arrived))
 	}
 	b = fmt.Appendf(b, `,"status":%d`, a.Status)
+	if a.Client > 0 {
+		b = fmt.Appendf(b, `,"client":%d`, a.Client)
+	}
 	if a.Fate != Unclear {
 		b = fmt.Appendf(b, `,"refused":%t`, a.Fate == Refused)
 	}
