@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"cmp"
+	"sync"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/headway-go/headway/egress"
@@ -12,6 +14,43 @@ import (
 type calls struct {
 	total, tokens, refusals, throttles, attempts, bound *prometheus.CounterVec
 	wait, header, whole                                 *prometheus.HistogramVec
+
+	mu sync.Mutex
+	of map[group]*series
+}
+
+// group is what the calls that share their series have in common. There are as many as there
+// are labels, which are bounded.
+type group struct{ provider, model, tenant string }
+
+// series are those of a group's calls. They are looked up once rather than with each call,
+// which takes longer than counting. One that is nil has no sample yet.
+type series struct {
+	group
+	mu                  sync.Mutex
+	total               map[string]prometheus.Counter
+	tokens              [4]prometheus.Counter
+	bound               [len(reason.Bounds{})]prometheus.Counter
+	attempts, throttles prometheus.Counter
+	wait, header, whole prometheus.Observer
+}
+
+// kinds are those of tokens, in the order of [series].tokens.
+var kinds = [4]string{"input", "cached", "output", "reasoning"}
+
+// series returns those of a group.
+func (c *calls) series(g group) *series {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.of[g]
+	if s == nil {
+		s = &series{group: g, total: map[string]prometheus.Counter{}, wait: c.wait.WithLabelValues(g.provider)}
+		if c.of == nil {
+			c.of = map[group]*series{}
+		}
+		c.of[g] = s
+	}
+	return s
 }
 
 // Calls of language models take from milliseconds to many minutes.
@@ -53,29 +92,49 @@ func (m *Metrics) Call(c egress.CallLog) {
 	if c.Tenant != "" {
 		tenant = m.tenants.label(name, c.Tenant)
 	}
-	m.calls.total.WithLabelValues(name, model, tenant, outcome(&c)).Inc()
 	if c.Ending == egress.Refused {
 		code := cmp.Or(c.Code, c.Reason.String())
 		m.calls.refusals.WithLabelValues(name, code).Inc()
 	}
-	m.calls.wait.WithLabelValues(name).Observe(c.Wait.Seconds())
+	s := m.calls.series(group{name, model, tenant})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	how := outcome(&c)
+	if s.total[how] == nil {
+		s.total[how] = m.calls.total.WithLabelValues(name, model, tenant, how)
+	}
+	s.total[how].Inc()
+	s.wait.Observe(c.Wait.Seconds())
 	for by, d := range c.BoundBy {
 		if d > 0 {
-			m.calls.bound.WithLabelValues(name, reason.Bound(by).String()).Add(d.Seconds())
+			if s.bound[by] == nil {
+				s.bound[by] = m.calls.bound.WithLabelValues(name, reason.Bound(by).String())
+			}
+			s.bound[by].Add(d.Seconds())
 		}
 	}
 	if c.Attempts == 0 {
 		return
 	}
-	m.calls.attempts.WithLabelValues(name).Add(float64(c.Attempts))
-	m.calls.throttles.WithLabelValues(name).Add(float64(c.Throttled))
-	m.calls.whole.WithLabelValues(name).Observe(c.Whole.Seconds())
-	if c.Header > 0 {
-		m.calls.header.WithLabelValues(name).Observe(c.Header.Seconds())
+	if s.attempts == nil {
+		s.attempts, s.throttles = m.calls.attempts.WithLabelValues(name), m.calls.throttles.WithLabelValues(name)
+		s.whole = m.calls.whole.WithLabelValues(name)
 	}
-	for kind, n := range map[string]int64{"input": c.Used.Input, "cached": c.Used.Cached, "output": c.Used.Output, "reasoning": c.Used.Reasoning} {
+	s.attempts.Add(float64(c.Attempts))
+	s.throttles.Add(float64(c.Throttled))
+	s.whole.Observe(c.Whole.Seconds())
+	if c.Header > 0 {
+		if s.header == nil {
+			s.header = m.calls.header.WithLabelValues(name)
+		}
+		s.header.Observe(c.Header.Seconds())
+	}
+	for i, n := range [len(kinds)]int64{c.Used.Input, c.Used.Cached, c.Used.Output, c.Used.Reasoning} {
 		if n > 0 {
-			m.calls.tokens.WithLabelValues(name, model, tenant, kind).Add(float64(n))
+			if s.tokens[i] == nil {
+				s.tokens[i] = m.calls.tokens.WithLabelValues(name, model, tenant, kinds[i])
+			}
+			s.tokens[i].Add(float64(n))
 		}
 	}
 }

@@ -354,3 +354,16 @@ func promtool(t *testing.T) string {
 	}
 	return filepath.Join(dir, "usr", "bin", "promtool")
 }
+
+func BenchmarkCall(b *testing.B) {
+	m := metrics.New(metrics.Options{Version: "v1"})
+	c := egress.CallLog{
+		Provider: "openai", Model: "m", Status: 200, Ending: egress.Complete, Class: reason.OK, Attempts: 1,
+		Header: time.Millisecond, Whole: 2 * time.Millisecond, Used: quota.Usage{Input: 20, Output: 40},
+	}
+	c.BoundBy[reason.BoundLatency], c.BoundBy[reason.BoundProcessing] = time.Millisecond, time.Millisecond
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Call(c)
+	}
+}
