@@ -334,7 +334,9 @@ func (f *membership) tell(now time.Duration, n *node, x *Exchange) *[budgets]int
 		if now < t.granted+FleetBeat && !x.Leave { // for a request that is about to take it
 			keep = max(0, t.room)
 		}
-		if t.room < 0 || t.room > 2*goal { // debt is counted, and what is idle is given back
+		// Debt is counted, and what is idle is given back. While the server is away it is kept: it
+		// may be this member's share, and an exchange that is not answered would lose it.
+		if t.room < 0 || t.room > 2*goal && (x.Leave || !f.away) {
 			m.Delta -= t.room - keep
 			t.room = keep
 		}
