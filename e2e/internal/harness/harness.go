@@ -113,18 +113,11 @@ func set(parallel int) error {
 	return flag.Set(f.Name, limit.String())
 }
 
-// Build puts the binary to a path, built with more flags of go build. Without flags it
-// is the one that go run keeps in the build cache, so that it is linked once and not for
-// each package. The error says what the compiler said.
+// Build puts the binary to a path, built with more flags of go build. It is the one that
+// go run keeps in the build cache, so that it is linked once and not for each package. The
+// error says what the compiler said.
 func Build(ctx context.Context, to string, flags ...string) error {
-	if len(flags) == 0 {
-		cmd := exec.CommandContext(ctx, "go", "run", "-exec", "cp", "./cmd/headway", to)
-		cmd.Dir = root
-		if cmd.Run() == nil {
-			return nil
-		}
-	}
-	cmd := exec.CommandContext(ctx, "go", append(append([]string{"build", "-o", to}, flags...), "./cmd/headway")...)
+	cmd := exec.CommandContext(ctx, "go", append(append([]string{"run", "-exec", "cp"}, flags...), "./cmd/headway", to)...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
