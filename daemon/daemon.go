@@ -120,6 +120,7 @@ type Daemon struct {
 	proxy     *egress.Proxy
 	metrics   *metrics.Metrics
 	telemetry *telemetry.Telemetry // nil without telemetry; set before the first request
+	forward   *forwarding          // nil without one; set before the first request
 	// collecting is nil without collections.
 	collecting atomic.Pointer[collecting]
 	api        *api.API
@@ -269,6 +270,9 @@ func (d *Daemon) Start(ctx context.Context) (err error) {
 	if err := d.openFleet(ctx); err != nil {
 		return err
 	}
+	if err := d.openForward(ctx); err != nil {
+		return err
+	}
 	if d.stored, err = readRates(d.ratesPath(), d.log); err != nil {
 		return err
 	}
@@ -351,7 +355,7 @@ func (d *Daemon) release() error {
 	for _, st := range d.providers {
 		errs = append(errs, st.close())
 	}
-	errs = append(errs, d.closeFleet(), d.access.Swap(nil).Close())
+	errs = append(errs, d.forward.close(), d.closeFleet(), d.access.Swap(nil).Close())
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())
 		d.lock = nil
@@ -405,7 +409,7 @@ func (d *Daemon) rates() []api.Live {
 		}
 		all = append(all, one)
 	}
-	return append(all, d.collected()...)
+	return append(append(all, d.forward.rates()...), d.collected()...)
 }
 
 // wholeCircuit returns the state of the breaker for the whole provider; empty when it is

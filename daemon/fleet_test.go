@@ -7,9 +7,12 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -192,5 +195,108 @@ func TestProxiedCallsShareAPace(t *testing.T) {
 	}
 	if logged := two.log.String(); !strings.Contains(logged, "note=away") {
 		t.Errorf("the log does not say so: %s", logged)
+	}
+}
+
+// The daemon's forward proxy holds what a provider refuses, shows what it has learned of it,
+// shares the pace with other processes, and starts the next time with what it knows.
+func TestForwardProxy(t *testing.T) {
+	s := place(t)
+	dir, err := os.MkdirTemp("", "fleet") //nolint:usetesting // A socket's name must be short.
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s.dir = dir
+	var calls atomic.Int64
+	up := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-RateLimit-Limit", "100")
+		w.Header().Set("X-RateLimit-Remaining", "50")
+		w.Header().Set("X-RateLimit-Reset", "60")
+		if calls.Add(1) == 2 {
+			w.Header().Set("Retry-After", "0")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	})
+	host := strings.TrimPrefix(up, "http://")
+	env := filepath.Join(dir, "proxy.env")
+	file := "forward: {listen: 127.0.0.1:0, hosts: [127.0.0.1], env_file: " + env + ", authority: " + filepath.Join(dir, "user") + "}\n"
+	through := func() (get func() bool) {
+		s.start(file)
+		text, err := os.ReadFile(env)
+		at := regexp.MustCompile(`HTTP_PROXY='([^']*)'`).FindSubmatch(text)
+		if i, _ := os.Stat(env); err != nil || at == nil || i.Mode().Perm() != 0o600 {
+			t.Fatalf("%v %s", err, text)
+		}
+		proxy, err := url.Parse(string(at[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{Proxy: http.ProxyURL(proxy)}}
+		t.Cleanup(client.CloseIdleConnections)
+		return func() bool {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, up, http.NoBody)
+			r.Header.Set("Authorization", "Bearer sk-canary")
+			res, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res.Body.Close() == nil && res.StatusCode == http.StatusOK
+		}
+	}
+	get := through()
+	if !get() || !get() || calls.Load() != 3 {
+		t.Fatalf("%d calls of the provider", calls.Load())
+	}
+	if _, _, rates := s.do(http.MethodGet, "/v1/rate", "", ""); !strings.Contains(rates, `"connection":"forward/127.0.0.1","source":"forward"`) || !strings.Contains(rates, `"provenance":"advertised"`) {
+		t.Errorf("the rates: %s", rates)
+	}
+	if _, _, page := s.do(http.MethodGet, "/", "", ""); !strings.Contains(page, "for 127.0.0.1; a program gets it by: . "+env) {
+		t.Errorf("the page: %s", page)
+	}
+	f, err := fleet.Open(t.Context(), "unix://"+filepath.Join(dir, "state", fleet.Socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := headway.New(headway.Config{Name: "run", Fleet: f.Member(host, "sk-canary"), NoBreaker: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another process shares the pace", func() bool {
+		all, err := f.Show(t.Context())
+		return err == nil && len(all) == 1 && len(all[0].Members) == 2
+	})
+	g.Close()
+	c, err := s.read(strings.Replace(file, "[127.0.0.1]", "[a.test]", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.daemon.Reload(c); err == nil || !strings.Contains(err.Error(), "daemon: forward is ") || !strings.Contains(err.Error(), "restart it") {
+		t.Errorf("other hosts while it runs: %v", err)
+	}
+	s.stop()
+	if _, err := os.Stat(env); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the variables are left: %v", err)
+	}
+	get = through()
+	get()
+	if _, _, rates := s.do(http.MethodGet, "/v1/rate", "", ""); !strings.Contains(rates, `"provenance":"learned"`) {
+		t.Errorf("the rates of the second start: %s", rates)
+	}
+	taken, err := s.read(strings.Replace(file, "127.0.0.1:0", s.daemon.Address().String(), 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken.State = filepath.Join(dir, "other")
+	d, err := daemon.New(taken, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Start(t.Context()); !errors.Is(err, daemon.ErrListen) || !strings.Contains(err.Error(), "daemon: forward: ") {
+		t.Errorf("an address that is taken: %v", err)
+	}
+	s.stop()
+	if strings.Contains(s.log.String()+s.files(), "sk-canary") {
+		t.Error("a credential is logged or stored")
 	}
 }

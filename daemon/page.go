@@ -11,6 +11,7 @@ import (
 
 	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/forward"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -76,6 +77,9 @@ func Page(c config.Config, base string) string {
 	}
 	if c.Collections != nil {
 		row("collections", fmt.Sprintf("in %s, %s unless their file says when", c.Collections.Dir, c.Collections.Schedule))
+	}
+	if f := c.Forward; f != nil {
+		row("forward proxy", fmt.Sprintf("at %s for %s; a program gets it by: . %s", f.Listen, strings.Join(forward.Patterns(f.Rules), ", "), envFile(c)))
 	}
 	if at := c.Fleet; at.Reveal() == "none" {
 		row("fleet", "none: the pace is shared with nobody")

@@ -215,7 +215,7 @@ func (d *Daemon) egress(p *plan) egress.Options {
 // way end under the configuration they began with. A provider whose name stays keeps the
 // use of its budget and its learned rate; limits that were changed through the API return to
 // the configured ones. The certificate is read again. Settings that need a restart (listen,
-// state, store, fleet, clients, max_connections, TLS on or off, webhooks, metrics.otlp, log.format,
+// state, store, fleet, forward, clients, max_connections, TLS on or off, webhooks, metrics.otlp, log.format,
 // collections.running) are refused when they differ.
 func (d *Daemon) Reload(c config.Config) error {
 	err := d.reload(c)
@@ -309,6 +309,7 @@ func checkFixed(was, is config.Config) error {
 	differs("max_connections", was.MaxConnections, is.MaxConnections)
 	differs("tls", was.TLS != nil, is.TLS != nil)
 	differs("webhooks", hooks(was.Webhooks), hooks(is.Webhooks))
+	differs("forward", forwardText(was.Forward), forwardText(is.Forward))
 	differs("metrics.otlp", telemetryTarget(was.Telemetry), telemetryTarget(is.Telemetry))
 	differs("log.format: json", was.Log.JSON, is.Log.JSON)
 	return errors.Join(errs...)

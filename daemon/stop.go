@@ -38,6 +38,9 @@ func (d *Daemon) Stop(ctx context.Context) error {
 	d.log.Info("stopping", slog.Duration("drain", drain))
 	ctx, done := context.WithTimeout(ctx, drain)
 	defer done()
+	var forwarded sync.WaitGroup
+	forwarded.Go(func() { d.forward.drain(ctx) })
+	defer forwarded.Wait()
 	if err := d.proxy.Drain(ctx); err != nil {
 		d.log.Warn("calls were cut at the end of the drain time", slog.Any("error", err))
 	}
@@ -110,7 +113,7 @@ func (d *Daemon) keepSaving() *saver {
 			case <-d.saveRequests:
 			}
 			if d.mu.TryLock() {
-				err := d.saveRates(time.Now())
+				err := errors.Join(d.saveRates(time.Now()), d.forward.save(ctx))
 				d.mu.Unlock()
 				if err != nil {
 					d.log.Error("learned rates were not stored", slog.Any("error", err))

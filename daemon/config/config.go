@@ -33,6 +33,7 @@ import (
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/configfile"
+	"github.com/headway-go/headway/internal/forward"
 	"github.com/headway-go/headway/internal/keys"
 	"github.com/headway-go/headway/internal/quotafile"
 )
@@ -49,6 +50,8 @@ const (
 	DefaultMaxBody        = 32 << 20
 	DefaultSchedule       = "@every 15m"
 	DefaultRunning        = 32
+	DefaultForward        = "127.0.0.1:8701"
+	DefaultForwardWait    = 15 * time.Minute
 )
 
 // OtherModels is the name under which a budget with unknown_models: allow counts the models
@@ -91,6 +94,8 @@ type Config struct {
 	// Collections are the connections that the daemon collects on a schedule; nil means
 	// none.
 	Collections *Collections
+	// Forward configures the forward proxy; nil means none.
+	Forward *Forward
 	// Hosts are names by which clients may call the daemon, in addition to loopback names.
 	// They matter only while Open: then a request with another Host is refused, since it
 	// may come from a web page by DNS rebinding.
@@ -159,6 +164,33 @@ type Webhook struct {
 	Secret Secret
 	// Types are the types of events that are sent; empty means all.
 	Types []string
+}
+
+// Forward configures the forward proxy: what "headway run" is for one command, for programs
+// that are started elsewhere.
+type Forward struct {
+	// Listen is HOST:PORT, of this machine alone. Default [DefaultForward].
+	Listen string
+	// Rules are the governed hosts, with their profiles.
+	Rules []ForwardRule
+	// PassThrough leaves connections of governed hosts as they are if they are not HTTP, or if
+	// the program refuses the certificate.
+	PassThrough bool
+	// Resend are methods that may be sent again when they are refused, in addition to the
+	// idempotent ones.
+	Resend []string
+	// MaxWait bounds how long a refused request is held, 1 s to 24 h. Default
+	// [DefaultForwardWait].
+	MaxWait time.Duration
+	// Ceiling is the minimum interval between two attempts of a credential, 1 ms to 24 h.
+	// Default: none.
+	Ceiling time.Duration
+	// EnvFile is the file into which the variables for programs are written. Default:
+	// proxy.env in the state folder.
+	EnvFile string
+	// Authority is the folder of the certificate authority. Default: the user's own state
+	// folder, as for "headway run".
+	Authority string
 }
 
 // Collections configures the connections that the daemon collects.
@@ -335,6 +367,9 @@ type (
 	Role = egress.Role
 	// Prices are prices by model, each a Price.
 	Prices = calls.Prices
+	// ForwardRule names a host of [Forward], or several by a pattern, and the profile of its
+	// provider.
+	ForwardRule = forward.Rule
 	// Price is what the tokens of a model cost, for each million of them.
 	Price = calls.Price
 	// Quota is a budget, complete and checked.

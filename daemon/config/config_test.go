@@ -62,6 +62,8 @@ webhooks: [{url: "https://hooks.example/headway", secret: "${KEY}", types: [circ
 state: /var/lib/headway
 store: postgres://headway@db.example/state?search_path=headway
 fleet: valkeys://headway@valkey.example:6379/1?away=wait
+forward:
+  {listen: "[::1]:0", hosts: [api.example.com, "*.Acme.test"], profiles: [github], resend: [POST], pass_through: true, max_wait: 1m, ceiling: 1s, env_file: e, authority: a}
 drain: 5s
 max_connections: 10
 console: false
@@ -198,6 +200,12 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 	if len(c.Webhooks) != 1 || c.Webhooks[0].URL != "https://hooks.example/headway" || c.Webhooks[0].Secret.Reveal() == "" || len(c.Webhooks[0].Types) != 1 {
 		t.Errorf("webhooks %+v", c.Webhooks)
+	}
+	if want := (config.Forward{
+		Listen: "[::1]:0", Rules: []config.ForwardRule{{Pattern: "api.example.com", Profile: "github"}, {Pattern: "*.acme.test", Profile: "github"}},
+		PassThrough: true, Resend: []string{"POST"}, MaxWait: time.Minute, Ceiling: time.Second, EnvFile: "e", Authority: "a",
+	}); !reflect.DeepEqual(*c.Forward, want) {
+		t.Errorf("forward %+v", c.Forward)
 	}
 	k := c.Keys[0]
 	if k.Tenant != "t" || k.Agent != "g" || len(k.Models) != 1 || len(k.Providers) != 1 || k.Priority != 1 || k.PriorityMax != 2 || k.Expires.Year() != 2030 || k.Role != "" || len(c.Keys) != 1 {
@@ -356,6 +364,15 @@ func TestMistakesAreNamedWithTheirPlace(t *testing.T) {
 		"prices of a glob":    {"currency: USD\n" + head + "    prices: {\"[\": {input: 1}}\n", `is not the name of a model or a glob`},
 		"no currency":         {head + "    prices: {m: {input: 1}}\n", `currency: is missing; want that of the prices, such as USD`},
 		"currency":            {"currency: dollars\n" + head, `currency: is "dollars"; want three capital letters such as USD`},
+		"forward nothing":     {"forward: {}\n", `h.yaml:1:10: forward.hosts: is missing; want the hosts to govern, such as [api.example.com], or profiles: [github]`},
+		"forward a URL":       {"forward: {hosts: [a.test, 'https://b.test/']}\n", `h.yaml:1:10: forward.hosts[1]: is "https://b.test/"; want a name such as api.example.com`},
+		"forward for all":     {"forward: {listen: '0.0.0.0:1', hosts: [a.test]}\n", `forward.listen: is "0.0.0.0:1"; want an address of this machine alone, such as 127.0.0.1:8701`},
+		"forward anywhere":    {"forward: {listen: ':1', hosts: [a.test]}\n", `forward.listen: is ":1"; want an address of this machine alone`},
+		"forward no profile":  {"forward: {profiles: [githbu]}\n", `forward.profiles[0]: is "githbu": `},
+		"forward of whom":     {"forward: {hosts: [a.test], profiles: [github, slack]}\n", `forward.profiles: has 2 entries beside hosts; want at most one`},
+		"forward a method":    {"forward: {hosts: [a.test], resend: [post]}\n", `forward.resend[0]: is "post"; want a method such as POST`},
+		"forward no time":     {"forward: {hosts: [a.test], max_wait: 1ms}\n", `h.yaml:1:38: forward.max_wait: is "1ms"; want from 1s to 24h`},
+		"forward unknown":     {"forward: {hosts: [a.test], host: b.test}\n", `forward.host: is not a field here: did you mean hosts?`},
 		"webhook":             {head + "webhooks: [{url: 'ftp://h', secret: '${KEY}'}]\n", `webhooks[0].url: is a URL that cannot be used`},
 		"webhook's types":     {head + "webhooks: [{url: 'http://h', secret: '${KEY}', types: [weather]}]\n", `webhooks[0].types[0]: is "weather"; want one of collection_rate, circuit,`},
 		"webhook's secret":    {head + "webhooks: [{url: 'http://h', secret: " + canary + "}]\n", `webhooks[0].secret: is written out`},

@@ -92,6 +92,7 @@ func (m section) config(profiles []string) Config {
 		s.Done()
 	}
 	c.Webhooks = m.webhooks()
+	c.Forward = m.forward(profiles)
 	if s := m.below("collections"); s.Section != nil {
 		c.Collections = s.collections()
 		s.Done()

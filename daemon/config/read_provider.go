@@ -62,15 +62,17 @@ const maxProviders = 1000
 var reserved = []string{"v1", "healthz", "readyz", "metrics", "console", "assets", "default"}
 
 func (m section) providers(c *Config, profiles []string) {
+	const atLeastOne = "a mapping with at least one provider, unless there is a quota, collections or forward"
+	other := m.Has("quota") || m.Has("collections") || m.Has("forward")
 	all := m.below("providers")
 	if all.Section == nil {
-		if !m.Has("providers") && !m.Has("quota") && !m.Has("collections") {
-			m.Want("providers", "a mapping with at least one provider, unless there is a quota or collections")
+		if !m.Has("providers") && !other {
+			m.Want("providers", atLeastOne)
 		}
 		return
 	}
-	if len(all.Fields()) == 0 && !m.Has("quota") && !m.Has("collections") {
-		m.fail("providers", "empty", "a mapping with at least one provider, unless there is a quota or collections")
+	if len(all.Fields()) == 0 && !other {
+		m.fail("providers", "empty", atLeastOne)
 	}
 	if len(all.Fields()) > maxProviders {
 		m.Fail("providers", "has %d entries; want at most %d", len(all.Fields()), maxProviders)

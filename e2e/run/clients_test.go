@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/debian"
@@ -122,7 +123,8 @@ func (p *program) there(t *testing.T) {
 // result is what came of one program under one limit.
 type result struct {
 	code, served, refused int
-	goodput               float64 // of the limit, once it is known
+	took                  time.Duration
+	goodput               float64 // of the limit, after the start; 0 if too few answers tell
 	summary               struct {
 		Connections []struct{ Requests, Throttled, Passed, Refused, Held int }
 		Tunneled    []struct{ Host string }
@@ -145,7 +147,7 @@ func (w *world) try(t *testing.T, p *program, zone string, n int, governed bool)
 	}
 	env := append(w.env(t), "URL=https://"+host, "HOST="+host, "N="+strconv.Itoa(n))
 	o := harness.Launch(t, dir, env, "run", "--state", w.state, "--host", named, "--json", "--", "sh", "-c", p.script).Wait(t)
-	r.code, r.errs = o.Code, o.Stderr
+	r.code, r.errs, r.took = o.Code, o.Stderr, o.Took
 	at := strings.LastIndex("\n"+o.Stderr, "\n{\n")
 	if at < 0 || json.Unmarshal([]byte(o.Stderr[at:]), &r.summary) != nil {
 		t.Errorf("%s: no summary: %s", p.name, o)
@@ -230,7 +232,7 @@ func TestRealClients(t *testing.T) {
 			})
 		}
 	})
-	text := "| program | reads | without, 10 a second | 10 a second, burst 5 | 60 a minute, burst 1 |\n|---|---|---|---|---|\n" +
+	text := "| program | reads | 10 a second, burst 5: without | with | 60 a minute, burst 1: with |\n|---|---|---|---|---|\n" +
 		strings.Join(slices.DeleteFunc(table, func(s string) bool { return s == "" }), "\n") + "\n"
 	t.Logf("\n%s", text)
 	if *write {
@@ -257,14 +259,18 @@ func (r *result) good(t *testing.T, p *program) {
 	}
 }
 
-// text is the result as a cell of the table.
+// text is the result as cells of the table: how it ended, and what came of it.
 func (r *result) text() string {
-	s := fmt.Sprintf("%d answers, %d refused", r.served, r.refused)
-	if c := r.summary.Connections; len(c) > 0 {
-		s = fmt.Sprintf("%d answers, %d refused and held, %d seen", r.served, r.refused, c[0].Passed)
-		if r.code != 0 {
-			s += fmt.Sprintf(", ends with %d", r.code)
-		}
+	b := []string{fmt.Sprintf("%d answers in %s", r.served, r.took.Round(time.Second))}
+	if r.code != 0 {
+		b = append(b, fmt.Sprintf("**ends with %d**", r.code))
 	}
-	return s
+	c := r.summary.Connections
+	if len(c) == 0 {
+		return strings.Join(append(b, fmt.Sprintf("%d refused", r.refused)), ", ")
+	}
+	if r.goodput > 0 {
+		b = append(b, fmt.Sprintf("%.2f of the limit", r.goodput))
+	}
+	return strings.Join(append(b, fmt.Sprintf("%d held, %d seen", r.refused, c[0].Passed+c[0].Refused)), ", ")
 }

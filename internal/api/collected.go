@@ -27,6 +27,8 @@ type Source string
 const (
 	// Proxy: live, of a proxied provider.
 	Proxy Source = "proxy"
+	// Forward: live, of a host that the forward proxy governs.
+	Forward Source = "forward"
 	// Collect: live, of a collection in this process.
 	Collect Source = "collect"
 	// Stored: from the end of the last run, or from the last committed page of a run in
@@ -36,7 +38,7 @@ const (
 
 // Live is the live rate of one connection in this process.
 type Live struct {
-	// Source is [Proxy] or [Collect].
+	// Source is [Proxy], [Forward] or [Collect].
 	Source Source
 	headway.Snapshot
 	// Circuits are the breakers of a proxied provider that are not closed.

@@ -326,7 +326,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"daemon/..."},
-			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/api", "internal/audit", "internal/calls", "internal/console", "internal/events", "internal/metrics", "internal/ratelimit", "internal/samples", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
+			Imports:   slices.Concat([]string{"daemon/...", "internal/profile", "internal/forward", "internal/api", "internal/audit", "internal/calls", "internal/console", "internal/events", "internal/metrics", "internal/ratelimit", "internal/samples", "internal/schedule", "internal/telemetry", "internal/estimate", "internal/keys", "connector/...", "store/...", "fleet/...", "sink/...", "quota/governor", "internal/quotafile", "internal/atomicfile", "internal/disk", "internal/lockfile", "internal/configfile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "the daemon is embeddable: it wires the layers below it and knows no command and no simulator",
 		},

@@ -24,7 +24,7 @@ const lingering = 2 * time.Second
 func (g *openProxy) run(cmd *cobra.Command, path string, args []string) (int, error) {
 	p := exec.Command(path, args[1:]...)
 	p.Args[0] = args[0]
-	p.Env = append(p.Environ(), g.at.Variables(os.Getenv)...)
+	p.Env = append(p.Environ(), g.At.Variables(os.Getenv)...)
 	p.Stdin, p.Stdout, p.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	p.WaitDelay = lingering
 	signals := make(chan os.Signal, 8)
@@ -119,13 +119,13 @@ func (g *governing) serve(cmd *cobra.Command, listen, file string) (err error) {
 		return err
 	}
 	began := time.Now()
-	if err = atomicfile.WriteUnsynced(disk.OS{}, file, of.at.Script(os.Getenv)); err == nil {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "http://%s\n  . %s    # in the shell that starts a program\n", of.at.Address, file)
+	if err = atomicfile.WriteUnsynced(disk.OS{}, file, of.At.Script(os.Getenv)); err == nil {
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "http://%s\n  . %s    # in the shell that starts a program\n", of.At.Address, file)
 		notify("READY=1")
 		select {
 		case <-signals:
 		case <-cmd.Context().Done():
-		case err = <-of.stopped:
+		case err = <-of.Ended:
 		}
 		err = errors.Join(err, os.Remove(file))
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -88,18 +87,13 @@ func (g *governing) folder() (err error) {
 
 // userState is the user's own state folder, which does not depend on where a command is run.
 func userState(flag string) (string, error) {
-	dir := flag
-	if at := os.Getenv("XDG_STATE_HOME"); dir == "" && filepath.IsAbs(at) {
-		dir = filepath.Join(at, "headway")
-	}
+	dir, err := flag, error(nil)
 	if dir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", usage(fmt.Errorf("there is no home folder to keep the certificate authority in; name a folder with --state: %w", err))
+		if dir, err = forward.UserFolder(os.Getenv); err != nil {
+			return "", usage(fmt.Errorf("%w; name a folder with --state", err))
 		}
-		dir = filepath.Join(home, ".local", "state", "headway")
 	}
-	dir, err := filepath.Abs(dir)
+	dir, err = filepath.Abs(dir)
 	if err != nil {
 		return "", usage(fmt.Errorf("--state: %w", err))
 	}
@@ -189,29 +183,15 @@ func (g *governing) patterns() []string {
 	return forward.Patterns(g.rules)
 }
 
-// openProxy is a proxy at work, and what the programs have to know of it.
+// openProxy is a proxy at work.
 type openProxy struct {
-	proxy   *forward.Proxy
-	at      forward.Environment
-	state   string
-	stopped chan error   // how serving ended
-	leave   func() error // the fleet
-	listen  net.Listener
+	*forward.Service
+	state string
+	leave func() error // the fleet
 }
 
 // open starts the proxy at an address; files for the programs go into a folder.
 func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy, error) {
-	authority, err := ca.Open(cmd.Context(), g.state)
-	switch {
-	case errors.Is(err, ca.ErrExpired):
-		return nil, usage(err)
-	case err != nil:
-		return nil, &exitError{code: exitInternal, err: err}
-	}
-	issuer, err := authority.For(g.patterns())
-	if err != nil {
-		return nil, err
-	}
 	warn := cmd.ErrOrStderr()
 	if g.all {
 		_, _ = fmt.Fprintln(warn, "headway: warning: --all decrypts every connection of the program, those to hosts without limits too; name hosts with --host where you can")
@@ -220,29 +200,32 @@ func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy,
 	if err != nil {
 		_, _ = fmt.Fprintf(warn, "headway: warning: %v\n", err)
 	}
-	of := &openProxy{state: g.state, stopped: make(chan error, 1)}
-	password := rand.Text()
-	of.listen, err = new(net.ListenConfig).Listen(cmd.Context(), "tcp", address)
+	if err := os.MkdirAll(g.state, 0o700); err != nil {
+		return nil, &exitError{code: exitInternal, err: err}
+	}
+	shared, leave, err := g.share(cmd)
 	if err != nil {
-		return nil, &exitError{code: exitRefused, err: fmt.Errorf("no proxy can be opened: %w", err)}
+		return nil, err
 	}
-	of.at = forward.Environment{Address: of.listen.Addr().String(), Password: password, Folder: files, Hosts: g.patterns()}
-	if err := of.at.Write(issuer.PEM(), os.Getenv); err != nil {
-		if _, ours := errors.AsType[*forward.UnreadableError](err); ours {
-			err = usage(err)
-		}
-		return nil, errors.Join(err, of.listen.Close())
-	}
-	var shared sharing
-	if shared, of.leave, err = g.share(cmd); err != nil {
-		return nil, errors.Join(err, of.listen.Close())
-	}
-	of.proxy = forward.New(forward.Options{
-		Hosts: g.patterns(), All: g.all, PassThrough: g.passThrough, Issuer: issuer, Password: password, Profile: forward.Profiles(g.rules, profileFolders()...),
-		MaxWait: g.maxWait, Resend: g.resend, Ceiling: g.ceiling, Fleet: shared, Learned: learned,
+	s, err := forward.Open(cmd.Context(), forward.Setup{
+		Options: forward.Options{
+			Hosts: g.patterns(), All: g.all, PassThrough: g.passThrough, Profile: forward.Profiles(g.rules, profileFolders()...),
+			MaxWait: g.maxWait, Resend: g.resend, Ceiling: g.ceiling, Fleet: shared, Learned: learned,
+		},
+		Authority: g.state, Address: address, Files: files, Getenv: os.Getenv,
 	})
-	go func() { of.stopped <- of.proxy.Serve(of.listen) }()
-	return of, nil
+	if err == nil {
+		return &openProxy{s, g.state, leave}, nil
+	}
+	_, unreadable := errors.AsType[*forward.UnreadableError](err)
+	switch left := leave(); {
+	case errors.Is(err, forward.ErrListen):
+		return nil, errors.Join(&exitError{code: exitRefused, err: err}, left)
+	case unreadable, errors.Is(err, ca.ErrExpired):
+		return nil, errors.Join(usage(err), left)
+	default:
+		return nil, errors.Join(&exitError{code: exitInternal, err: err}, left)
+	}
 }
 
 // sharing is the fleet of a proxy; nil means none.
@@ -283,9 +266,9 @@ func (g *governing) share(cmd *cobra.Command) (_ sharing, leave func() error, er
 // close ends the proxy, keeps what was learned, and says what was done and how many
 // requests were cut.
 func (g *openProxy) close() (s forward.Summary, cut int, err error) {
-	learned := g.proxy.Learned()
-	s = g.proxy.Summary()
-	cut = g.proxy.Close()
+	learned := g.Learned()
+	s = g.Summary()
+	cut = g.Close()
 	if left := g.leave(); left != nil {
 		err = fmt.Errorf("the fleet's socket: %w", left)
 	}

@@ -373,6 +373,7 @@ type (
 // The sources of rates.
 const (
 	SourceProxy   = api.Proxy   // Live, of a provider that the daemon proxies.
+	SourceForward = api.Forward // Live, of a host that the daemon's forward proxy governs.
 	SourceCollect = api.Collect // Live, of a collection in the daemon.
 	SourceStored  = api.Stored  // As the last run left it, or as of the last committed page.
 )

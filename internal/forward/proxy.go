@@ -158,6 +158,12 @@ func (p *Proxy) Serve(l net.Listener) error {
 	return err
 }
 
+// Drain accepts no more requests and waits until those under way have ended, but for upgraded
+// connections and tunnels that pass through. The context bounds the wait; Close cuts the rest.
+func (p *Proxy) Drain(ctx context.Context) error {
+	return errors.Join(p.outer.Shutdown(ctx), p.inner.Shutdown(ctx))
+}
+
 // Close ends all connections and requests, and returns how many requests it cut.
 func (p *Proxy) Close() (cut int) {
 	cut = int(p.counts.underWay.Load())

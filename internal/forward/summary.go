@@ -97,6 +97,8 @@ type Connection struct {
 	// Limits are the known limits, each with its source.
 	Limits []event.Limit          `json:"limits"`
 	Pools  []headway.PoolSnapshot `json:"pools,omitempty"`
+	// Now is the state of its governor.
+	Now headway.Snapshot `json:"-"`
 }
 
 // Summary sums up what a proxy has done.
@@ -124,7 +126,7 @@ func (p *Proxy) Summary() Summary {
 		s.Connections = append(s.Connections, Connection{
 			Name: c.name, Requests: c.requests.Load(), Attempts: c.attempts.Load(), Throttled: c.throttles.Load(),
 			Held: c.held.Load(), Passed: c.passed.Load(), Refused: c.refused.Load(),
-			Waits: c.waits.Load(), WaitedMS: time.Duration(c.waited.Load()).Milliseconds(), Limits: limits, Pools: now.Pools,
+			Waits: c.waits.Load(), WaitedMS: time.Duration(c.waited.Load()).Milliseconds(), Limits: limits, Pools: now.Pools, Now: now,
 		})
 	}
 	slices.SortStableFunc(s.Connections, func(a, b Connection) int { return strings.Compare(a.Name, b.Name) })
