@@ -16,6 +16,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -109,10 +110,11 @@ func (s *service) ShouldRateLimit(ctx context.Context, in *rls.RateLimitRequest)
 }
 
 func detail(p *api.Problem) string {
-	if p.Detail == "" {
-		return p.Title
+	text := cmp.Or(p.Detail, p.Title)
+	if len(p.Choices) > 0 {
+		text += ": " + strings.Join(p.Choices, ", ")
 	}
-	return p.Detail
+	return text
 }
 
 // code returns the gRPC code for the HTTP status of a problem.

@@ -252,7 +252,7 @@ func TestInvalidRequests(t *testing.T) {
 		{"screen", "openai", 0, of("model", "m"), codes.PermissionDenied, "a key for calls"},
 		{"team", "openai", 0, of("model", "m", "tenant", "b"), codes.PermissionDenied, "another tenant"},
 		{"plain", "", 0, of("model", "m"), codes.InvalidArgument, "domain is empty"},
-		{"plain", "nobody", 0, of("model", "m"), codes.NotFound, "must be one of the choices"},
+		{"plain", "nobody", 0, of("model", "m"), codes.NotFound, "must be one of the choices: gemini, openai"},
 		{"plain", "headway", 0, of("model", "m"), codes.InvalidArgument, "several quotas"},
 		{"plain", "openai", 0, nil, codes.InvalidArgument, "descriptors is empty"},
 		{"plain", "openai", 0, of("modle", "m"), codes.InvalidArgument, "descriptors[0].entries[0].key is unknown, must be one of model, tenant"},
