@@ -229,19 +229,19 @@ func (a *attempt) ended(seemed Ending) Ending {
 
 // Header fields that clients may send to the proxy. They do not go upstream.
 const (
-	headerKey      = "X-Headway-Key"
-	headerTenant   = "X-Headway-Tenant"
-	headerAgent    = "X-Headway-Agent"
-	headerPriority = "X-Headway-Priority"
-	headerAffinity = "X-Headway-Affinity"
-	headerDeadline = "X-Headway-Deadline"
-	headerTimeout  = "X-Headway-Timeout"
+	headerKey      = "X-Headway-Key"      // A Headway key, beside the provider's own key. Without it, the provider's field holds the Headway key.
+	headerTenant   = "X-Headway-Tenant"   // The tenant of the call, where the key names none.
+	headerAgent    = "X-Headway-Agent"    // The agent of the call, where the key names none.
+	headerPriority = "X-Headway-Priority" // Who goes first where calls wait, up to the key's priority_max: a whole number, the greater first.
+	headerAffinity = "X-Headway-Affinity" // A name for calls that have to use the same one of several keys, such as those about one uploaded file.
+	headerDeadline = "X-Headway-Deadline" // The instant at which the client stops waiting, as RFC 3339 writes it.
+	headerTimeout  = "X-Headway-Timeout"  // The time that the client waits, as 2s, or 2 for seconds.
 )
 
 // Header fields that the proxy adds to answers.
 const (
-	headerWait     = "X-Headway-Wait-Ms"
-	headerScale    = "X-Headway-Scale"
-	headerPressure = "X-Headway-Pressure"
-	headerFleet    = "X-Headway-Fleet" // away: the pace is a share of the last one known
+	headerWait     = "X-Headway-Wait-Ms"  // How long the call waited for budget and pace, in milliseconds.
+	headerScale    = "X-Headway-Scale"    // What clients should multiply their pauses by; above 1 under pressure.
+	headerPressure = "X-Headway-Pressure" // Why to slow down: soft (the budget runs out), throttle (the provider refuses calls) or exhausted.
+	headerFleet    = "X-Headway-Fleet"    // The word away while the server of the fleet cannot be reached: the pace is then a share of the last one known.
 )

@@ -38,9 +38,10 @@ const (
 	// Fleet: the connection to the fleet's server was lost or restored; Note says which,
 	// Count is the last known number of members.
 	Fleet Type = "fleet"
-	// RunStart and RunEnd: a run began or ended.
+	// RunStart: a run began.
 	RunStart Type = "run_start"
-	RunEnd   Type = "run_end"
+	// RunEnd: a run ended; Reason says why, Bound what limited its speed.
+	RunEnd Type = "run_end"
 )
 
 // Event is one thing that happened. If the type has details, exactly one of the pointers

@@ -46,6 +46,9 @@ func run(ctx context.Context, args []string, io stdio) int {
 	return e.code
 }
 
+// Root returns all commands, for the reference.
+func Root() *cobra.Command { return newRoot() }
+
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "headway",
@@ -132,7 +135,7 @@ func Main(released string) int {
 
 // The exit codes, after sysexits.h.
 const (
-	exitOK         = 0
+	exitOK         = 0  // done, and nothing is left to do
 	exitUsage      = 64 // bad usage or configuration
 	exitIncomplete = 65 // nothing left to do, but something is quarantined
 	exitRefused    = 69 // the provider refused for good

@@ -27,8 +27,8 @@ import (
 
 // Exit codes of "headway run" for a program that cannot be started, as shells have them.
 const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
+	exitNotExecutable = 126 // of headway run: the program cannot be executed; else its own exit is passed on
+	exitNotFound      = 127 // of headway run: there is no such program
 )
 
 // governing is what the flags of "run" and "proxy" say of the proxy.

@@ -143,6 +143,12 @@ func (w *Webhook) deliver(ctx context.Context, client *http.Client, d *Delivery)
 	}
 }
 
+// Header fields of a request to a webhook.
+const (
+	headerDelivery  = "Headway-Delivery"  // The number of the delivery, the same each time that it is sent, so that a receiver can drop what it has.
+	headerSignature = "Headway-Signature" // The text t=SECONDS,v1=HEX: the HMAC-SHA256, by the secret, of the seconds, a dot and the body.
+)
+
 // send makes one attempt; again says that another one may succeed.
 func (w *Webhook) send(ctx context.Context, client *http.Client, id string, body []byte) (again bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
@@ -154,8 +160,8 @@ func (w *Webhook) send(ctx context.Context, client *http.Client, id string, body
 	_, _ = fmt.Fprintf(mac, "%s.%s", at, body) // never fails
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "headway")
-	r.Header.Set("Headway-Delivery", id)
-	r.Header.Set("Headway-Signature", "t="+at+",v1="+hex.EncodeToString(mac.Sum(nil)))
+	r.Header.Set(headerDelivery, id)
+	r.Header.Set(headerSignature, "t="+at+",v1="+hex.EncodeToString(mac.Sum(nil)))
 	res, err := client.Do(r)
 	if err != nil {
 		return true, fmt.Errorf("it cannot be reached")

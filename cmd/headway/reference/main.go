@@ -150,7 +150,7 @@ func run(repository string) error {
 	if err := examples(folder); err != nil {
 		return err
 	}
-	pages, err := write(folder)
+	pages, err := write(repository, folder)
 	if err != nil {
 		return err
 	}

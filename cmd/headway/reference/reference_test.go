@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"go/ast"
 	"os"
 	"reflect"
 	"slices"
@@ -238,4 +239,37 @@ func others(read reader, o occurrence) (all []any) {
 		all = append(all, n.Written+"x", "x"+n.Written, "1"+n.Written, strings.Replace(n.Written, "://", "://x", 1), "${OTHER_KEY}", "/etc/headway/other.pem", "/etc/headway/other.key")
 	}
 	return append(all, nil)
+}
+
+// TestWhatTheCodeSaysIsInTheReference compares the pages with the commands, events, reasons,
+// metrics and header fields of the code.
+func TestWhatTheCodeSaysIsInTheReference(t *testing.T) {
+	const repository = "../../.."
+	seen, err := observed(repository)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page, part := range map[string]string{"docs/reference.md": strings.TrimSpace(seen), "docs/commands.md": commands()} {
+		b, err := os.ReadFile(repository + "/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(b), part) {
+			t.Errorf("%s is not what the code says: run go generate ./cmd/headway/reference\n%s", page, cmp.Diff(string(b), part))
+		}
+	}
+	lines := strings.Count(seen, "\n| `")
+	if lines < 100 {
+		t.Errorf("%d names", lines)
+	}
+	if err := missing("event", []string{"circuit", "new"}, []word{{"circuit", "x"}, {"new", ""}}); err == nil {
+		t.Error("an event without a meaning is taken")
+	}
+	s := &sources{repository, map[string][]*ast.File{}}
+	if err := s.missingHeaders([]word{{"X-Headway-Key", "x"}}); err == nil {
+		t.Error("a header field that is in no table is taken")
+	}
+	if err := s.missing("internal/metrics", metricName, nil); err == nil {
+		t.Error("a metric that is in no table is taken")
+	}
 }

@@ -25,7 +25,7 @@ left out, unless it is required.
 `
 
 // write makes all files, by their paths in the repository.
-func write(folder string) (map[string]string, error) {
+func write(repository, folder string) (map[string]string, error) {
 	files := map[string]string{}
 	schemas, byName := pairs{}, map[string]any{}
 	text := strings.Builder{}
@@ -42,6 +42,12 @@ func write(folder string) (map[string]string, error) {
 		schemas = append(schemas, pair{k.name, byName[k.name]})
 		text.WriteString(k.page(s))
 	}
+	seen, err := observed(repository)
+	if err != nil {
+		return nil, err
+	}
+	text.WriteString(seen)
+	files["docs/commands.md"] = commands()
 	within(byName["daemon"], byName["quota"])
 	b, err := json.Marshal(schemas)
 	if err != nil {
