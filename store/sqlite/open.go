@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	driver "modernc.org/sqlite"
@@ -176,27 +177,12 @@ func openPool(path string, immutable bool) *sql.DB {
 	return db
 }
 
-//go:embed schema/1.sql
-var schema1 string
-
-//go:embed schema/2.sql
-var schema2 string
-
-//go:embed schema/3.sql
-var schema3 string
-
-//go:embed schema/4.sql
-var schema4 string
-
-//go:embed schema/5.sql
-var schema5 string
-
-//go:embed schema/6.sql
-var schema6 string
+//go:embed schema.sql
+var schema string
 
 // migrations[n] migrates a store from version n to n+1. A released migration never
 // changes.
-var migrations = []string{schema1, schema2, schema3, schema4, schema5, schema6}
+var migrations = strings.Split(schema, "\n-- Next version.\n\n")
 
 // identity is what a file's header says about its origin.
 type identity struct {

@@ -123,3 +123,60 @@ CREATE INDEX gaps_by_status ON gaps (connection, status, id, reason);
 
 -- Serves gaps in fair order.
 CREATE INDEX gaps_by_rank ON gaps (connection, status, rank, id);
+
+-- Next version.
+
+-- Finds and counts the items whose detail a backlog owes.
+CREATE INDEX headway_items_owed ON items (stream, key) WHERE owed = 1;
+
+-- Next version.
+
+-- How each stream was read when it was last collected, as JSON, so that an edited
+-- connection is noticed.
+CREATE TABLE headway_shapes (
+    connection INTEGER NOT NULL REFERENCES connections (id),
+    stream     TEXT NOT NULL,
+    shape      TEXT NOT NULL,
+    PRIMARY KEY (connection, stream)
+) STRICT, WITHOUT ROWID;
+
+-- The kind of the sink whose position is kept; the empty text is unknown.
+ALTER TABLE connections ADD COLUMN sink_kind TEXT NOT NULL DEFAULT '';
+
+-- Next version.
+
+-- Where the sink writes, as the connection names it; the empty text is nowhere in
+-- particular, such as standard output.
+ALTER TABLE connections ADD COLUMN sink_path TEXT NOT NULL DEFAULT '';
+
+-- The kind of a position from before kinds were kept shows in its form.
+UPDATE connections SET sink_kind = CASE
+    WHEN json_type(CAST(sink AS TEXT), '$.files') = 'object' THEN 'jsonl'
+    WHEN json_type(CAST(sink AS TEXT), '$.sqlite') = 'object' THEN 'state'
+    ELSE '' END
+WHERE sink_kind = '' AND json_valid(CAST(sink AS TEXT));
+
+-- Sinks that a connection had before the one it has, with their positions, so that
+-- it can go back to one.
+CREATE TABLE headway_sinks (
+    connection INTEGER NOT NULL REFERENCES connections (id),
+    kind       TEXT NOT NULL,
+    path       TEXT NOT NULL,
+    position   BLOB NOT NULL,
+    PRIMARY KEY (connection, kind, path)
+) STRICT, WITHOUT ROWID;
+
+-- Next version.
+
+-- What a record of runs stands for: the empty text is a collection, replay a copy of
+-- kept records into another sink.
+ALTER TABLE runs ADD COLUMN kind TEXT NOT NULL DEFAULT '';
+
+-- How far copies of kept records into the connection's sinks have come, as JSON.
+ALTER TABLE connections ADD COLUMN replays TEXT NOT NULL DEFAULT '[]';
+
+-- Next version.
+
+-- What parts of the connection that have limits of their own have learned, and what
+-- credentials after the first have, as JSON.
+ALTER TABLE connections ADD COLUMN pacing_parts BLOB;
