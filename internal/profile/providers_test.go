@@ -351,41 +351,65 @@ func TestSlackIsUsedByTheTiersOfItsMethods(t *testing.T) {
 
 // TestHubSpotIsUsedToItsLimit: 190 in ten seconds. Its headers say what is left of them, but
 // not when they end: a law that goes by that was refused 337 times here, at 0.75.
-func TestHubSpotIsUsedToItsLimit(t *testing.T) {
+func TestHubSpotIsUsedToItsLimit(t *testing.T) { hubSpot(t, 0, 12, .92, 0) }
+
+// TestHubSpotsSearchesAreApart: five a second, without headers. As one pool with the others
+// they had 0.70 of that, and the others 0.37 of theirs.
+func TestHubSpotsSearchesAreApart(t *testing.T) { hubSpot(t, 3, 40, .9, .82) }
+
+func hubSpot(t *testing.T, searching, maxRefused int, wantRolling, wantSearches float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const span = 10 * time.Minute
 		u := newUpstream(60 * time.Millisecond)
 		rolling := &meter{name: "rolling", size: 190, window: 10 * time.Second, kind: "sliding"}
 		day := &meter{name: "day", size: 625_000, window: 24 * time.Hour, kind: "sliding"}
-		u.rules = func(time.Time, *http.Request, map[string]any) []use { return []use{{rolling, 1}, {day, 1}} }
-		u.answer = func(now time.Time, _ *http.Request, _ map[string]any, _ []use, refused *use) (int, http.Header, string) {
-			h := http.Header{}
-			h.Set("X-HubSpot-RateLimit-Daily", "625000")
-			h.Set("X-HubSpot-RateLimit-Daily-Remaining", strconv.Itoa(int(day.size-day.used)))
-			h.Set("X-HubSpot-RateLimit-Interval-Milliseconds", "10000")
-			h.Set("X-HubSpot-RateLimit-Max", "190")
-			h.Set("X-HubSpot-RateLimit-Remaining", strconv.Itoa(int(rolling.size-rolling.used)))
+		searches := &meter{name: "searches", size: 5, window: time.Second, kind: "sliding"}
+		u.rules = func(_ time.Time, req *http.Request, _ map[string]any) []use {
+			if strings.HasSuffix(req.URL.Path, "/search") {
+				return []use{{searches, 1}, {day, 1}}
+			}
+			return []use{{rolling, 1}, {day, 1}}
+		}
+		u.answer = func(now time.Time, _ *http.Request, _ map[string]any, uses []use, refused *use) (int, http.Header, string) {
+			h, policy := http.Header{}, "SECONDLY"
+			if uses[0].of == rolling {
+				policy = "TEN_SECONDLY_ROLLING"
+				h.Set("X-HubSpot-RateLimit-Daily", "625000")
+				h.Set("X-HubSpot-RateLimit-Daily-Remaining", strconv.Itoa(int(day.size-day.used)))
+				h.Set("X-HubSpot-RateLimit-Interval-Milliseconds", "10000")
+				h.Set("X-HubSpot-RateLimit-Max", "190")
+				h.Set("X-HubSpot-RateLimit-Remaining", strconv.Itoa(int(rolling.size-rolling.used)))
+			}
 			if refused == nil {
 				return 200, h, `{}`
 			}
-			return 429, h, `{"status": "error", "errorType": "RATE_LIMIT", "policyName": "TEN_SECONDLY_ROLLING"}`
+			return 429, h, fmt.Sprintf(`{"status": "error", "errorType": "RATE_LIMIT", "policyName": %q}`, policy)
 		}
-		drive(t, u, "hubspot", headway.Config{Ceiling: 10 * time.Millisecond}, span, repeat(get("/crm/v3/objects/contacts"), 6)...)
-		u.expect(t, span, 12, map[*meter]float64{rolling: .92})
+		search := func(int) *http.Request {
+			return newRequest(http.MethodPost, "/crm/v3/objects/contacts/search", `{}`)
+		}
+		drive(t, u, "hubspot", headway.Config{Ceiling: 10 * time.Millisecond}, span,
+			append(repeat(get("/crm/v3/objects/contacts"), 6), repeat(search, searching)...)...)
+		u.expect(t, span, maxRefused, map[*meter]float64{rolling: wantRolling, searches: wantSearches})
 	})
 }
 
-// TestJiraIsUsedByItsEndpoints: one endpoint that is at its limit, which no header says
-// before, slows no other.
+// TestJiraIsUsedByItsEndpoints: each endpoint and method has a bucket, of which answers
+// say what the current second has left, and only refusals when that ends.
 func TestJiraIsUsedByItsEndpoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const span = 20 * time.Minute
+		const span = 5 * time.Minute
 		u := newUpstream(80 * time.Millisecond)
-		issue := &meter{name: "issue", size: 50, window: time.Minute, kind: "fixed", begun: time.Now()}
-		search := &meter{name: "search", size: 300, window: time.Minute, kind: "fixed", begun: time.Now()}
+		bucket := func(name string, size float64) *meter {
+			return &meter{name: name, size: size, window: time.Second, kind: "bucket", at: time.Now()}
+		}
+		issue, edit, search := bucket("issue", 20), bucket("edit", 5), bucket("search", 10)
 		u.rules = func(_ time.Time, req *http.Request, _ map[string]any) []use {
-			if strings.HasPrefix(req.URL.Path, "/rest/api/3/search") {
+			switch {
+			case strings.HasPrefix(req.URL.Path, "/rest/api/3/search"):
 				return []use{{search, 1}}
+			case req.Method == http.MethodPut:
+				return []use{{edit, 1}}
 			}
 			return []use{{issue, 1}}
 		}
@@ -394,17 +418,18 @@ func TestJiraIsUsedByItsEndpoints(t *testing.T) {
 			h := http.Header{}
 			h.Set("X-RateLimit-Limit", strconv.Itoa(int(m.size)))
 			h.Set("X-RateLimit-Remaining", strconv.Itoa(int(m.size-m.used)))
-			h.Set("X-RateLimit-Reset", m.begun.Add(m.window).UTC().Format("2006-01-02T15:04Z"))
 			if refused == nil {
 				return 200, h, `{}`
 			}
+			h.Set("X-RateLimit-Reset", now.Add(time.Second).UTC().Format(time.RFC3339))
 			h.Set("RateLimit-Reason", "jira-burst-based")
-			h.Set("Retry-After", strconv.Itoa(int(math.Ceil(m.wait(now, 1).Seconds()))))
+			h.Set("Retry-After", "1")
 			return 429, h, `{}`
 		}
-		drive(t, u, "atlassian", headway.Config{Ceiling: 10 * time.Millisecond}, span,
-			append(repeat(get("/rest/api/3/issue/A-1"), 3), repeat(get("/rest/api/3/search/jql"), 3)...)...)
-		u.expect(t, span, 2, map[*meter]float64{issue: .93, search: .93})
+		put := func(int) *http.Request { return newRequest(http.MethodPut, "/rest/api/3/issue/A-1", `{}`) }
+		drive(t, u, "atlassian", headway.Config{Ceiling: 10 * time.Millisecond}, span, append(append(
+			repeat(get("/rest/api/3/issue/A-1"), 6), repeat(get("/rest/api/3/search/jql"), 4)...), repeat(put, 3)...)...)
+		u.expect(t, span, 2, map[*meter]float64{issue: .93, search: .93, edit: .93})
 	})
 }
 
