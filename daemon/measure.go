@@ -133,10 +133,8 @@ func (d *Daemon) recordCall(c egress.CallLog) {
 	d.bill(&one)
 	d.recent.Add(one)
 	d.usage.Add(&one)
-	if l := d.access.Load(); l != nil {
-		if err := l.Write(one); err != nil {
-			d.unlogged.Do(func() { d.log.Error("calls are missing in the access log", slog.Any("error", err)) })
-		}
+	if err := writeAccess(d.access.Load, one); err != nil {
+		d.unlogged.Do(func() { d.log.Error("calls are missing in the access log", slog.Any("error", err)) })
 	}
 	if d.o.OnCall != nil {
 		d.o.OnCall(c)
@@ -346,6 +344,20 @@ func (d *Daemon) openAccess(c config.Config) error {
 		}
 	}
 	return d.access.Swap(next).Close()
+}
+
+// writeAccess adds a line to the current access log, if there is one. A reload may close the
+// log between the two: then the line goes to the next one.
+func writeAccess(current func() *calls.Log, c calls.Call) error {
+	for l := current(); l != nil; {
+		err := l.Write(c)
+		next := current()
+		if next == l || !errors.Is(err, os.ErrClosed) {
+			return err
+		}
+		l = next
+	}
+	return nil
 }
 
 // storeUsage stores the usage of calls. It logs the first of a row of failures.

@@ -22,6 +22,7 @@ import (
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/internal/longtest"
@@ -418,5 +419,44 @@ func TestEventsAreLoggedOnce(t *testing.T) {
 		if got := out.String(); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || hub.Total() != 1 {
 			t.Errorf("%s: logged %q, want %q; %d published", tt.e.Type, got, tt.want, hub.Total())
 		}
+	}
+}
+
+// A reload may replace and close the access log between the look at it and the line.
+func TestALineOfAReplacedAccessLogGoesToTheNext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "access.log")
+	var logs []*calls.Log
+	for range 3 {
+		l, err := calls.OpenLog(path, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		logs = append(logs, l)
+	}
+	for _, l := range logs[:2] {
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	current := func() *calls.Log {
+		l := logs[0]
+		logs = logs[min(1, len(logs)-1):]
+		return l
+	}
+	if err := writeAccess(current, calls.Call{Provider: "openai"}); err != nil {
+		t.Error(err)
+	}
+	if data, err := os.ReadFile(path); err != nil || strings.Count(string(data), "openai") != 1 {
+		t.Errorf("%s, %v", data, err)
+	}
+	last := logs[0]
+	if err := last.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeAccess(current, calls.Call{}); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a log that nothing replaced: %v", err)
+	}
+	if err := writeAccess(func() *calls.Log { return nil }, calls.Call{}); err != nil {
+		t.Errorf("without a log: %v", err)
 	}
 }

@@ -159,13 +159,15 @@ func (r *Recent) Add(c Call) {
 	r.next = (r.next + 1) % MaxRecent
 }
 
-// Latest are at most limit calls of which keep is true, the newest first.
+// Latest are at most limit calls of which keep is true, the newest first. No lock is held
+// while keep looks at a copy of them.
 func (r *Recent) Latest(limit int, keep func(*Call) bool) []Call {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	kept, next := slices.Clone(r.calls), r.next
+	r.mu.Unlock()
 	all := []Call{}
-	for i := len(r.calls) - 1; i >= 0 && len(all) < limit; i-- {
-		if c := &r.calls[(r.next+i)%len(r.calls)]; keep(c) {
+	for i := len(kept) - 1; i >= 0 && len(all) < limit; i-- {
+		if c := &kept[(next+i)%len(kept)]; keep(c) {
 			all = append(all, *c)
 		}
 	}
@@ -242,9 +244,10 @@ func (t *Totals) add(c *Call) {
 const (
 	// FileName is the name of the ledger in a folder of state.
 	FileName = "usage.db"
-	// KeptDays is how long totals are kept.
+	// KeptDays is of how many days with calls totals are kept, so that a call that a wrong
+	// clock dates far in the future pushes out one day at most.
 	KeptDays = 400
-	// maxGroups bounds the groups of a day; further ones count as [Other].
+	// maxGroups bounds the groups of a day in a file; further ones count as [Other].
 	maxGroups = 20_000
 	dayForm   = "2006-01-02"
 )
@@ -256,21 +259,23 @@ type group [6]string
 // [NewLedger].
 type Ledger struct {
 	path string
+	most int // groups of a day
 
 	mu     sync.Mutex
 	due    map[group]*Totals // not stored yet
-	day    string
-	groups map[group]bool // those of the day
+	day    string            // of the call that was added last
+	groups days              // those of the last two days that calls were added to
 
-	file sync.Mutex // one use of the file at a time; before mu
-	db   *sql.DB    // nil until something is stored or read
-	adds bool       // it was opened to write
+	file   sync.Mutex // one use of the file at a time; before mu
+	db     *sql.DB    // nil until something is stored or read
+	adds   bool       // it was opened to write
+	stored days       // groups in the file, of the days that were stored last
 }
 
 // NewLedger is one in the file of the path; nothing is opened yet. Only one process may
 // add to a file.
 func NewLedger(path string) *Ledger {
-	return &Ledger{path: path, due: map[group]*Totals{}, groups: map[group]bool{}}
+	return &Ledger{path: path, most: maxGroups, due: map[group]*Totals{}, groups: days{}}
 }
 
 // Add counts a call in memory.
@@ -281,15 +286,11 @@ func (l *Ledger) Add(c *Call) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if g[0] > l.day {
-		l.day, l.groups = g[0], map[group]bool{}
+	if g[0] != l.day { // around midnight calls of two days come by turns
+		l.groups.forget(func(day string) bool { return day == l.day || day == g[0] })
+		l.day = g[0]
 	}
-	if !l.groups[g] {
-		if len(l.groups) >= maxGroups {
-			g[3], g[4], g[5] = Other, Other, Other
-		}
-		l.groups[g] = true
-	}
+	g = l.groups.take(g, l.most)
 	t := l.due[g]
 	if t == nil {
 		t = &Totals{}
@@ -343,16 +344,17 @@ func (l *Ledger) Flush(ctx context.Context) error {
 	l.file.Lock()
 	defer l.file.Unlock()
 	l.mu.Lock()
-	due, day := l.due, l.day
+	due := l.due
 	l.due = map[group]*Totals{}
 	l.mu.Unlock()
 	if len(due) == 0 {
 		return nil
 	}
-	err := l.store(ctx, due, day)
+	err := l.store(ctx, due)
 	if err == nil {
 		return nil
 	}
+	l.stored = nil // not all of it is stored
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for g, t := range due {
@@ -370,7 +372,7 @@ func (l *Ledger) Flush(ctx context.Context) error {
 	return fmt.Errorf("usage %s: %w", l.path, err)
 }
 
-func (l *Ledger) store(ctx context.Context, due map[group]*Totals, day string) error {
+func (l *Ledger) store(ctx context.Context, due map[group]*Totals) error {
 	if err := l.open(ctx, true); err != nil {
 		return err
 	}
@@ -386,7 +388,12 @@ func (l *Ledger) store(ctx context.Context, due map[group]*Totals, day string) e
 	insert := "INSERT INTO usage (" + strings.Join(slices.Concat(By, sums), ", ") + ") VALUES (?" + strings.Repeat(", ?", len(By)+len(sums)-1) +
 		") ON CONFLICT DO UPDATE SET " + strings.Join(set, ", ")
 	return sqlitefile.Write(ctx, conn, func() error {
+		begun, err := l.recall(ctx, conn, due)
+		if err != nil {
+			return err
+		}
 		for g, t := range due {
+			g = l.stored.take(g, l.most)
 			args := make([]any, 0, len(By)+len(sums))
 			for _, v := range g {
 				args = append(args, v)
@@ -401,13 +408,10 @@ func (l *Ledger) store(ctx context.Context, due map[group]*Totals, day string) e
 				return err
 			}
 		}
-		last, err := time.Parse(dayForm, day)
-		for _, table := range []string{"usage", "usage_cost"} {
-			if err == nil {
-				_, err = conn.ExecContext(ctx, "DELETE FROM "+table+" WHERE day < ?", last.AddDate(0, 0, -KeptDays).Format(dayForm))
-			}
+		if begun {
+			return prune(ctx, conn)
 		}
-		return err
+		return nil
 	})
 }
 

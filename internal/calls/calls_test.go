@@ -103,9 +103,15 @@ func TestTotalsOutliveTheProcess(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-	add(func(c *egress.CallLog) { c.Began = began.AddDate(0, 0, KeptDays+1) })
-	if rows := sum(t, l, Ask{By: []string{"day"}}); len(rows) != 2 || !strings.HasPrefix(rows[0], "2026-11-24") {
-		t.Errorf("after the time that days are kept: %v", rows)
+	for day := range KeptDays - 1 {
+		add(func(c *egress.CallLog) { c.Began = began.AddDate(0, 0, 2+day) })
+	}
+	if rows := sum(t, l, Ask{By: []string{"day"}}); len(rows) != KeptDays || !strings.HasPrefix(rows[0], "2026-11-24") {
+		t.Errorf("%d days are kept, want %d: %v", len(rows), KeptDays, rows)
+	}
+	add(func(c *egress.CallLog) { c.Began = began.AddDate(100, 0, 0) }) // the clock was wrong
+	if rows := sum(t, l, Ask{By: []string{"day"}}); len(rows) != KeptDays || !strings.HasPrefix(rows[0], "2026-11-25") {
+		t.Errorf("after a call of another century %d days are kept, want %d", len(rows), KeptDays)
 	}
 	if err := l.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -152,6 +158,33 @@ func TestGroupsOfADayAreBounded(t *testing.T) {
 	}
 }
 
+// The bound is that of a day, also after a call of another day, and in the next process.
+func TestGroupsOfADayAreBoundedInTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), FileName)
+	for process := range 2 {
+		l := NewLedger(path)
+		l.most = 100
+		for i := range 55 {
+			c := call(func(c *egress.CallLog) { c.Tenant = fmt.Sprint(process, " ", i) })
+			l.Add(&c)
+			if i == 10 {
+				c.Began = c.Began.AddDate(100, 0, 0)
+				l.Add(&c)
+			}
+		}
+		if rows := sum(t, l, Ask{By: []string{"key"}, To: "2026-11-23"}); len(rows) != 1 || !strings.Contains(rows[0], fmt.Sprintf("{%d ", (process+1)*55)) {
+			t.Errorf("not all calls are counted: %v", rows)
+		}
+		rows := sum(t, l, Ask{By: []string{"tenant"}, To: "2026-11-23"})
+		if want := min(101, (process+1)*55); len(rows) != want {
+			t.Errorf("process %d: %d groups, want %d", process+1, len(rows), want)
+		}
+		if err := l.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestTheLatestCallsAreKept(t *testing.T) {
 	var r Recent
 	for i := range MaxRecent + 5 {
@@ -163,6 +196,14 @@ func TestTheLatestCallsAreKept(t *testing.T) {
 	}
 	if even := r.Latest(2, func(c *Call) bool { return c.Priority%2 == 0 }); len(even) != 2 || even[1].Priority != MaxRecent+2 {
 		t.Errorf("%+v", even)
+	}
+	seen := 0
+	r.Latest(3, func(*Call) bool { // who looks may ask again
+		seen += len(r.Latest(1, func(*Call) bool { return true }))
+		return true
+	})
+	if seen != 3 {
+		t.Errorf("looked at %d", seen)
 	}
 }
 

@@ -3,6 +3,7 @@ package calls
 import (
 	"context"
 	"database/sql"
+	"maps"
 	"math"
 	"path"
 	"slices"
@@ -188,4 +189,72 @@ func (u *Usage) group(by []string) string {
 		}
 	}
 	return b.String()
+}
+
+// days are groups by day.
+type days map[string]map[group]bool
+
+// take returns g, or the group of the same day, provider and key for what is beyond the
+// bound, and counts it.
+func (d days) take(g group, most int) group {
+	of := d[g[0]]
+	if of == nil {
+		of = map[group]bool{}
+		d[g[0]] = of
+	}
+	if !of[g] && len(of) >= most {
+		g[3], g[4], g[5] = Other, Other, Other
+	}
+	of[g] = true
+	return g
+}
+
+// forget leaves out all days but those for which kept is true.
+func (d days) forget(kept func(day string) bool) {
+	maps.DeleteFunc(d, func(day string, _ map[group]bool) bool { return !kept(day) })
+}
+
+// recall has stored hold the groups of the days of due that are in the file, and no other day.
+// It reports whether one of the days is new in the file.
+func (l *Ledger) recall(ctx context.Context, conn *sql.Conn, due map[group]*Totals) (begun bool, err error) {
+	now := map[string]bool{}
+	for g := range due {
+		now[g[0]] = true
+	}
+	if l.stored == nil {
+		l.stored = days{}
+	}
+	l.stored.forget(func(day string) bool { return now[day] })
+	for day := range now {
+		if l.stored[day] != nil {
+			continue
+		}
+		list, err := sqlitefile.List(ctx, conn, func(rows *sql.Rows) (g group, err error) {
+			return g, rows.Scan(&g[0], &g[1], &g[2], &g[3], &g[4], &g[5])
+		}, "SELECT "+strings.Join(By, ", ")+" FROM usage WHERE day = ?", day)
+		if err != nil {
+			return false, err
+		}
+		begun = begun || len(list) == 0
+		l.stored[day] = make(map[group]bool, len(list))
+		for _, g := range list {
+			l.stored[day][g] = true
+		}
+	}
+	return begun, nil
+}
+
+// prune deletes the days before the last KeptDays that have calls. It goes from day to day,
+// not from row to row.
+func prune(ctx context.Context, conn *sql.Conn) error {
+	var first sql.NullString
+	err := conn.QueryRowContext(ctx, `WITH RECURSIVE days (day) AS (SELECT max(day) FROM usage
+		UNION ALL SELECT (SELECT max(day) FROM usage WHERE day < days.day) FROM days WHERE days.day IS NOT NULL LIMIT ?)
+		SELECT min(day) FROM days`, KeptDays).Scan(&first)
+	for _, table := range []string{"usage", "usage_cost"} {
+		if err == nil {
+			_, err = conn.ExecContext(ctx, "DELETE FROM "+table+" WHERE day < ?", first)
+		}
+	}
+	return err
 }

@@ -27,8 +27,8 @@ func newUsage() *cobra.Command {
 		Short: "Sum up what proxied calls used, by key, tenant, agent, model, provider and day",
 		Long: `Sums up calls that "headway serve" proxied: how many, how they ended, and the tokens
 that they were charged for. It reads the totals beside the state file, or with --server
-asks a running daemon. Totals are kept for 400 days; days are those in UTC on which calls
-began. ESTIMATED counts the calls whose tokens the provider did not report. COST is by the
+asks a running daemon. Days are those in UTC on which calls began, and the last 400 of them
+are kept. ESTIMATED counts the calls whose tokens the provider did not report. COST is by the
 prices of the daemon's configuration when the tokens were used: unknown without them.
 
 A daemon that is killed loses the calls of its last seconds here; budgets lose nothing.`,
