@@ -49,7 +49,7 @@ func (d *Daemon) openForward(ctx context.Context) (err error) {
 	s := forward.Setup{
 		Options: forward.Options{
 			Hosts: forward.Patterns(c.Rules), PassThrough: c.PassThrough, Profile: forward.Profiles(c.Rules, d.o.Profiles...),
-			MaxWait: c.MaxWait, Resend: c.Resend, Ceiling: c.Ceiling,
+			MaxWait: c.MaxWait, MaxOutage: c.MaxOutage, Resend: c.Resend, Ceiling: c.Ceiling,
 		},
 		Authority: at, Address: c.Listen, Files: filepath.Join(state, "forward"), Getenv: os.Getenv,
 	}

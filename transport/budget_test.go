@@ -411,22 +411,26 @@ func TestAHeldRequestIsSentUntilItIsServed(t *testing.T) {
 		name     string
 		method   string
 		hold     time.Duration
+		outage   time.Duration
 		statuses []int
 		status   int
 		attempts int
 		took     time.Duration
 	}{
-		{"held to its end", http.MethodGet, time.Hour, many, 200, len(many), 600 * time.Second},
-		{"no time for the next", http.MethodGet, 90 * time.Second, []int{429}, 429, 1, 0},
-		{"time for one more", http.MethodGet, 150 * time.Second, []int{429}, 429, 2, 100 * time.Second},
-		{"not a refusal", http.MethodGet, time.Hour, []int{500}, 500, 1, 0},
-		{"not to be sent twice", http.MethodPost, time.Hour, []int{429}, 429, 1, 0},
+		{"held to its end", http.MethodGet, time.Hour, 0, many, 200, len(many), 600 * time.Second},
+		{"no time for the next", http.MethodGet, 90 * time.Second, 0, []int{429}, 429, 1, 0},
+		{"time for one more", http.MethodGet, 150 * time.Second, 0, []int{429}, 429, 2, 100 * time.Second},
+		{"not a refusal", http.MethodGet, time.Hour, 0, []int{500}, 500, 1, 0},
+		{"down", http.MethodGet, time.Hour, time.Minute, []int{503}, 503, 36, 34 * time.Second}, // the interval doubles from 1 ns on
+		{"down, and back", http.MethodGet, time.Hour, time.Minute, []int{503, 503, 200}, 200, 3, 0},
+		{"a refusal for rate is no outage", http.MethodGet, time.Hour, time.Minute, []int{503, 429, 503, 429, 200}, 200, 5, 200 * time.Second},
+		{"not to be sent twice", http.MethodPost, time.Hour, 0, []int{429}, 429, 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var at []time.Time
 				conf := headway.Config{Ceiling: time.Nanosecond, Initial: time.Nanosecond, Tolerance: -1, MaxWait: time.Hour, NoBreaker: true}
-				c, tr := serve(t, conf, transport.Options{Hold: tt.hold}, script(&at, tt.statuses...))
+				c, tr := serve(t, conf, transport.Options{Hold: tt.hold, Outage: tt.outage}, script(&at, tt.statuses...))
 				began := time.Now()
 				status, _, err := send(t, c, tt.method, nil, t.Context())
 				if status != tt.status || err != nil || len(at) != tt.attempts {

@@ -3,6 +3,8 @@ package transport
 import (
 	"context"
 	"errors"
+	"net/http"
+	"time"
 
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/signal"
@@ -79,6 +81,30 @@ func (t *Transport) holding(ctx context.Context) (context.Context, context.Cance
 		before = context.Background()
 	}
 	return context.WithTimeout(before, t.o.Hold)
+}
+
+// outage is the end of the waits of a request whose provider is overloaded and names no wait;
+// zero means that it is not.
+type outage struct{ until time.Time }
+
+// refused takes the signal of a refusal, and how long an outage is waited for, 0 for no bound.
+func (o *outage) refused(s *signal.Signal, most time.Duration) {
+	switch {
+	case most == 0 || s.Class != reason.Overloaded || s.RetryAfter > 0:
+		o.until = time.Time{}
+	case o.until.IsZero():
+		o.until = time.Now().Add(most)
+	}
+}
+
+// within sends attempt n, whose wait for a permit ends with the outage.
+func (t *Transport) within(o *outage, req *http.Request, n int) (answer, error) {
+	if o.until.IsZero() {
+		return t.attempt(req, n)
+	}
+	waiting, done := context.WithDeadline(t.waiting(req.Context()), o.until)
+	defer done()
+	return t.attempt(req.WithContext(WithWaiting(req.Context(), waiting)), n)
 }
 
 func isSteady(ctx context.Context) bool {

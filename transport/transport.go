@@ -57,6 +57,10 @@ type Options struct {
 	// failures are not retried. A refusal whose wait would not end in time is returned at
 	// once. Default 0: requests are not held.
 	Hold time.Duration
+	// Outage bounds Hold while the provider answers that it is overloaded (503 or 529) and
+	// names no wait, as it also does when it is down. It counts from the first such answer
+	// of a request; one with a wait, or a refusal for rate, ends it. Default 0: no such bound.
+	Outage time.Duration
 	// Deadline is the instant after which no attempt starts. A wait that would pass it is
 	// refused; an attempt under way is not cut. Default: no deadline.
 	Deadline time.Time
@@ -152,8 +156,8 @@ func New(g *Governor, o Options) (*Transport, error) {
 	if o.Timeout < 0 {
 		return nil, fmt.Errorf("transport: timeout is %v, must not be negative", o.Timeout)
 	}
-	if o.Hold < 0 {
-		return nil, fmt.Errorf("transport: hold is %v, must not be negative", o.Hold)
+	if o.Hold < 0 || o.Outage < 0 {
+		return nil, fmt.Errorf("transport: hold is %v and outage %v, must not be negative", o.Hold, o.Outage)
 	}
 	if o.Base == nil {
 		o.Base = http.DefaultTransport
@@ -187,8 +191,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.WithContext(WithWaiting(req.Context(), waiting))
 	}
 	var last answer
+	var down outage
 	for n := 1; ; n++ {
-		next, err := t.attempt(req, n)
+		next, err := t.within(&down, req, n)
 		if err != nil { // nothing was sent
 			if n == 1 {
 				closeBody(req)
@@ -207,6 +212,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return last.res, last.err
 		}
 		if t.o.Hold > 0 {
+			down.refused(&last.signal, t.o.Outage)
 			continue // the governor has recorded the refusal and sets the wait
 		}
 		if err := t.noRetry(req); err != nil { // do not wait for a retry that cannot be sent

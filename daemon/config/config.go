@@ -182,6 +182,9 @@ type Forward struct {
 	// MaxWait bounds how long a refused request is held, 1 s to 24 h. Default
 	// [DefaultForwardWait].
 	MaxWait time.Duration
+	// MaxOutage bounds that while the provider answers 503 and names no wait, 1 s to 24 h.
+	// Default 1 min.
+	MaxOutage time.Duration
 	// Ceiling is the minimum interval between two attempts of a credential, 1 ms to 24 h.
 	// Default: none.
 	Ceiling time.Duration

@@ -63,7 +63,7 @@ state: /var/lib/headway
 store: postgres://headway@db.example/state?search_path=headway
 fleet: valkeys://headway@valkey.example:6379/1?away=wait
 forward:
-  {listen: "[::1]:0", hosts: [api.example.com, "*.Acme.test"], profiles: [github], resend: [POST], pass_through: true, max_wait: 1m, ceiling: 1s, env_file: e, authority: a}
+  {listen: "[::1]:0", hosts: [api.example.com, "*.Acme.test"], profiles: [github], resend: [POST], pass_through: true, max_wait: 1m, max_outage: 2s, ceiling: 1s, env_file: e, authority: a}
 drain: 5s
 max_connections: 10
 console: false
@@ -203,7 +203,7 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 	if want := (config.Forward{
 		Listen: "[::1]:0", Rules: []config.ForwardRule{{Pattern: "api.example.com", Profile: "github"}, {Pattern: "*.acme.test", Profile: "github"}},
-		PassThrough: true, Resend: []string{"POST"}, MaxWait: time.Minute, Ceiling: time.Second, EnvFile: "e", Authority: "a",
+		PassThrough: true, Resend: []string{"POST"}, MaxWait: time.Minute, MaxOutage: 2 * time.Second, Ceiling: time.Second, EnvFile: "e", Authority: "a",
 	}); !reflect.DeepEqual(*c.Forward, want) {
 		t.Errorf("forward %+v", c.Forward)
 	}

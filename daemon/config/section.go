@@ -231,7 +231,7 @@ func (m section) forward(folders []string) *Forward {
 	if s.Section == nil {
 		return nil
 	}
-	f := &Forward{Listen: DefaultForward, MaxWait: DefaultForwardWait}
+	f := &Forward{Listen: DefaultForward, MaxWait: DefaultForwardWait, MaxOutage: forward.DefaultOutage}
 	s.Text("listen", &f.Listen)
 	host, port, err := net.SplitHostPort(f.Listen)
 	if err == nil {
@@ -249,6 +249,7 @@ func (m section) forward(folders []string) *Forward {
 		f.Resend = append(f.Resend, method)
 	}
 	s.Duration("max_wait", &f.MaxWait, time.Second, 24*time.Hour)
+	s.Duration("max_outage", &f.MaxOutage, time.Second, 24*time.Hour)
 	s.Duration("ceiling", &f.Ceiling, time.Millisecond, 24*time.Hour)
 	s.Text("env_file", &f.EnvFile)
 	s.Text("authority", &f.Authority)

@@ -35,7 +35,8 @@ const (
 type governing struct {
 	hosts, profiles, resend []string
 	all, passThrough        bool
-	maxWait, ceiling        time.Duration
+	maxWait, maxOutage      time.Duration
+	ceiling                 time.Duration
 	state                   string
 
 	rules []forward.Rule // of the hosts, in the order in which they were named
@@ -48,6 +49,7 @@ func (g *governing) flags(cmd *cobra.Command) {
 	f.BoolVar(&g.all, "all", false, "govern every host: all of the program's connections are decrypted")
 	f.BoolVar(&g.passThrough, "pass-through", false, "leave connections of named hosts as they are if they are not HTTP, or if the program refuses the certificate")
 	f.DurationVar(&g.maxWait, "max-wait", 15*time.Minute, "hold a refused request this long at most")
+	f.DurationVar(&g.maxOutage, "max-outage", forward.DefaultOutage, "hold a request this long at most while the provider answers 503 and names no wait, as when it is down")
 	f.StringSliceVar(&g.resend, "resend", nil, "`METHODS` that may be sent again when they are refused, such as POST,PATCH (GET, HEAD, OPTIONS, PUT, DELETE and requests with an Idempotency-Key always may)")
 	f.DurationVar(&g.ceiling, "ceiling", 0, "shortest interval between two attempts on a credential (default: none)")
 	f.StringVar(&g.state, "state", "", "`folder` for the certificate authority and what is learned (default $XDG_STATE_HOME/headway or ~/.local/state/headway)")
@@ -62,6 +64,9 @@ func (g *governing) flags(cmd *cobra.Command) {
 func (g *governing) check(cmd *cobra.Command) error {
 	if g.maxWait < time.Second || g.maxWait > 24*time.Hour {
 		return usage(fmt.Errorf("--max-wait is %v, must be from 1s to 24h", g.maxWait))
+	}
+	if g.maxOutage < time.Second || g.maxOutage > 24*time.Hour {
+		return usage(fmt.Errorf("--max-outage is %v, must be from 1s to 24h", g.maxOutage))
 	}
 	if cmd.Flags().Changed("ceiling") && (g.ceiling < time.Millisecond || g.ceiling > 24*time.Hour) {
 		return usage(fmt.Errorf("--ceiling is %v, must be from 1ms to 24h", g.ceiling))
@@ -210,7 +215,7 @@ func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy,
 	s, err := forward.Open(cmd.Context(), forward.Setup{
 		Options: forward.Options{
 			Hosts: g.patterns(), All: g.all, PassThrough: g.passThrough, Profile: forward.Profiles(g.rules, profileFolders()...),
-			MaxWait: g.maxWait, Resend: g.resend, Ceiling: g.ceiling, Fleet: shared, Learned: learned,
+			MaxWait: g.maxWait, MaxOutage: g.maxOutage, Resend: g.resend, Ceiling: g.ceiling, Fleet: shared, Learned: learned,
 		},
 		Authority: g.state, Address: address, Files: files, Getenv: os.Getenv,
 	})
@@ -291,7 +296,8 @@ func newRun() *cobra.Command {
 until the provider refuses a call or advertises a limit. From then on calls are sent
 as fast as the limit allows. A call that is refused with 429 or 503 is held and sent
 again, so that the program does not see the refusal; what cannot be sent again, such as
-a POST, is passed on as it is, unless --resend allows it.
+a POST, is passed on as it is, unless --resend allows it. So is a 503 that names no wait
+and has not ended after a minute (--max-outage): the provider may be down.
 
 Only the hosts that you name are decrypted, with a certificate authority of your own,
 which is made on first use and which no system trusts by itself: the command gets it by
@@ -394,7 +400,7 @@ func (g *governing) report(cmd *cobra.Command, name string, took time.Duration, 
 			_, _ = fmt.Fprintf(w, "  %s held and sent again, %s waited %s in all\n", plural(c.Held, "request", "requests"), plural(c.Waits, "attempt", "attempts"), clock(time.Duration(c.WaitedMS)*time.Millisecond))
 		}
 		if c.Passed > 0 {
-			_, _ = fmt.Fprintf(w, "  %s passed on to %s, which could not be held: see --resend and --max-wait\n", plural(c.Passed, "refusal", "refusals"), name)
+			_, _ = fmt.Fprintf(w, "  %s passed on to %s, which could not be held: see --resend, --max-wait and --max-outage\n", plural(c.Passed, "refusal", "refusals"), name)
 		}
 		if c.Refused > 0 {
 			_, _ = fmt.Fprintf(w, "  %s answered with 429 by headway: the wait would have been longer than --max-wait\n", plural(c.Refused, "request", "requests"))

@@ -77,6 +77,7 @@ func TestBadUsageOfRun(t *testing.T) {
 		"run --host @" + dir + "/none -- true":                 "no such file",
 		"run --profile githib -- true":                         "did you mean github?",
 		"run --host a --profile github --profile slack -- x":   "one --profile at most",
+		"run --host a.test --max-outage 25h -- true":           "--max-outage is 25h0m0s, must be from 1s to 24h",
 		"run --host a.test --max-wait 1ms -- true":             "--max-wait is 1ms, must be from 1s to 24h",
 		"run --host a.test --ceiling 1us -- true":              "--ceiling is 1µs, must be from 1ms to 24h",
 		"run --host a.test --resend P@ST -- true":              "--resend has \"P@ST\"",

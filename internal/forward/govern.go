@@ -277,7 +277,7 @@ func (p *Proxy) connection(r *http.Request, c *call) (*connection, error) {
 	}
 	p.o.Learned[name].restore(of.governor, time.Now())
 	of.transport, err = transport.New(of.governor, transport.Options{
-		Base: p.base, Hold: p.o.MaxWait, Profile: published, Observe: of.observe, GaveUp: of.gaveUp,
+		Base: p.base, Hold: p.o.MaxWait, Outage: p.o.MaxOutage, Profile: published, Observe: of.observe, GaveUp: of.gaveUp,
 		Retryable: func(r *http.Request) bool { return p.mayResend(r) },
 	})
 	if err != nil {

@@ -56,6 +56,9 @@ type Options struct {
 	Profile func(host string) (name string, make func() (*profile.Profile, error))
 	// MaxWait bounds how long a request is held, waits for permits included.
 	MaxWait time.Duration
+	// MaxOutage bounds MaxWait while the provider is overloaded (503 or 529) and names no wait.
+	// Default 0: no such bound.
+	MaxOutage time.Duration
 	// Resend are methods that may be sent again, in addition to the idempotent ones.
 	Resend []string
 	// Ceiling is the minimum interval between two attempts of a connection. Default 0: none.

@@ -8,12 +8,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/headway-go/headway/internal/ca"
 )
 
 // ErrListen is returned by [Open], wrapped, when the proxy cannot listen on its address.
 var ErrListen = errors.New("no proxy can be opened")
+
+// DefaultOutage is the usual [Options.MaxOutage].
+const DefaultOutage = time.Minute
 
 // Setup is what [Open] needs.
 type Setup struct {

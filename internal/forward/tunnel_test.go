@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"github.com/headway-go/headway/internal/profile"
 )
@@ -246,5 +248,33 @@ func poolsAreThoseOfTheProfile(t *testing.T) {
 	}
 	if len(s) != 1 || s[0].Name != "github" || !slices.Contains(names, "core") || !slices.Contains(names, "search") {
 		t.Errorf("%+v, pools %v", s, names)
+	}
+}
+
+// A provider that is down, and names no wait, is waited for no longer than the owner allows.
+func TestAnOutageReachesTheProgram(t *testing.T) { synctest.Test(t, anOutageReachesTheProgram) }
+
+func anOutageReachesTheProgram(t *testing.T) {
+	w := newWorld(t, true, Options{MaxWait: time.Hour, MaxOutage: time.Minute}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/named" {
+			w.Header().Set("Retry-After", "1800")
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "down")
+	}))
+	began := time.Now()
+	res, b, err := w.do(w.request(http.MethodGet, "/", nil))
+	if err != nil || res.StatusCode != http.StatusServiceUnavailable || string(b) != "down" {
+		t.Fatalf("%v, %v, %q", err, res, b)
+	}
+	if took := time.Since(began); took < 10*time.Second || took > time.Minute {
+		t.Errorf("it was held for %v", took)
+	}
+	began = time.Now()
+	if res, _, err := w.do(w.request(http.MethodGet, "/named", nil)); err != nil || res.StatusCode != http.StatusServiceUnavailable {
+		t.Fatal(err, res)
+	}
+	if took := time.Since(began); took < 25*time.Minute || took > time.Hour {
+		t.Errorf("with a wait of its own it was held for %v", took)
 	}
 }
