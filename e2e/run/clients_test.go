@@ -3,15 +3,19 @@
 package run_test
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -273,4 +277,122 @@ func (r *result) text() string {
 		b = append(b, fmt.Sprintf("%.2f of the limit", r.goodput))
 	}
 	return strings.Join(append(b, fmt.Sprintf("%d held, %d seen", r.refused, c[0].Passed+c[0].Refused)), ", ")
+}
+
+// gitHub is as much of GitHub as the test below needs: core answers all, search refuses its
+// first request for a second and all after the second one for an hour.
+func (w *world) gitHub(t *testing.T) {
+	pair, err := tls.LoadX509KeyPair(filepath.Join(w.dir, "server.pem"), filepath.Join(w.dir, "server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var searches atomic.Int64
+	s := harness.NewServer(t, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := rw.Header()
+		h.Set("Content-Type", "application/json")
+		limit := func(resource string, size, left int, reset time.Duration) {
+			h.Set("X-RateLimit-Resource", resource)
+			h.Set("X-RateLimit-Limit", strconv.Itoa(size))
+			h.Set("X-RateLimit-Remaining", strconv.Itoa(left))
+			h.Set("X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(reset).Unix(), 10))
+		}
+		if !strings.HasPrefix(r.URL.Path, "/search/") {
+			limit("core", 5000, 4000, time.Hour)
+			_, _ = io.WriteString(rw, `{"login":"octocat"}`)
+			return
+		}
+		switch n := searches.Add(1); n {
+		case 1:
+			limit("search", 30, 0, time.Second)
+		case 2:
+			limit("search", 30, 29, time.Minute)
+			_, _ = io.WriteString(rw, `{"items":[]}`)
+			return
+		default:
+			limit("search", 30, 0, time.Hour)
+		}
+		rw.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(rw, `{"message":"API rate limit exceeded"}`)
+	}))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	s.StartTLS()
+	w.github = s.Listener.Addr().String()
+}
+
+// GitHub's own program, under GitHub's profile: what is refused to a search is held, and a
+// search that has to wait for an hour holds no other request.
+func TestGitHubsPoolsAreApart(t *testing.T) {
+	debian.Require(t, "gh", "gh")
+	w := newWorld(t)
+	w.gitHub(t)
+	const script = `gh api 'search/issues?q=a' > /dev/null || exit 2
+gh api 'search/issues?q=b' > /dev/null 2>&1 && exit 3
+for i in 1 2 3 4 5; do gh api user --jq .login || exit 4; done`
+	o := harness.Launch(t, w.dir, append(w.env(t), "GH_TOKEN=canary"), "run", "--state", w.state, "--profile", "github", "--json", "--", "sh", "-c", script).Wait(t)
+	var s struct {
+		Connections []struct {
+			Name                                      string
+			Requests, Attempts, Held, Passed, Refused int
+			Pools                                     []struct{ Name string }
+		}
+	}
+	at := strings.LastIndex("\n"+o.Stderr, "\n{\n")
+	if o.Code != 0 || strings.Count(o.Stdout, "octocat") != 5 || at < 0 || json.Unmarshal([]byte(o.Stderr[at:]), &s) != nil || len(s.Connections) != 1 {
+		t.Fatal(o)
+	}
+	c := s.Connections[0]
+	if c.Name != "github" || c.Requests != 7 || c.Attempts != 8 || c.Held != 1 || c.Passed != 1 || c.Refused != 0 {
+		t.Errorf("%+v", c)
+	}
+	for _, name := range []string{"core", "search"} {
+		if !slices.ContainsFunc(c.Pools, func(p struct{ Name string }) bool { return p.Name == name }) {
+			t.Errorf("no pool %s in %+v", name, c.Pools)
+		}
+	}
+	if strings.Contains(o.Stderr, "canary") {
+		t.Error("the summary says the credential")
+	}
+}
+
+// A clone through the proxy is the same as one that passes through unread, byte for byte. How
+// long each takes is logged: a long run clones 50 MB several times.
+func TestACloneIsTheSame(t *testing.T) {
+	w := newWorld(t)
+	size, rounds := 2, 1
+	if longtest.Long() {
+		size, rounds = 50, 15
+	}
+	script := fmt.Sprintf(`set -e; cd www; export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
+git init -q big; head -c %d000000 /dev/urandom > big/file; git -C big add .; git -C big commit -q -m big
+git clone -q --bare big big.git; git -C big.git repack -q -a -d; git -C big.git update-server-info; rm -rf big`, size)
+	if o := harness.LaunchAs(t, nil, w.dir, []string{"PATH=" + os.Getenv("PATH")}, "sh", "-c", script).Wait(t); o.Code != 0 {
+		t.Fatal(o)
+	}
+	const clone = `git clone -q https://big.free.headway.test/big.git "$1" && cat "$1"/.git/objects/pack/*.pack | sha256sum && sha256sum < "$1"/file`
+	took := map[string][]time.Duration{}
+	sums := map[string]bool{}
+	for i := range rounds {
+		for host, name := range map[string]string{"nothing.invalid": "plain", "*.free.headway.test": "run"} {
+			to := fmt.Sprint(name, i)
+			o := harness.Launch(t, w.dir, w.env(t), "run", "--state", w.state, "--host", host, "-q", "--", "sh", "-c", "date +%s%N >&2; "+clone+"; date +%s%N >&2", "sh", to).Wait(t)
+			stamps := strings.Fields(o.Stderr)
+			if o.Code != 0 || len(stamps) != 2 {
+				t.Fatal(o)
+			}
+			begun, _ := strconv.ParseInt(stamps[0], 10, 64)
+			ended, _ := strconv.ParseInt(stamps[1], 10, 64)
+			took[name] = append(took[name], time.Duration(ended-begun))
+			sums[o.Stdout] = true
+			if err := os.RemoveAll(filepath.Join(w.dir, to)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(sums) != 1 {
+		t.Errorf("the clones differ: %v", sums)
+	}
+	for name, all := range took {
+		slices.Sort(all)
+		t.Logf("%s: %d MB in %v (median of %d)", name, size, all[len(all)/2].Round(time.Millisecond), len(all))
+	}
 }

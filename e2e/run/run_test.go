@@ -64,6 +64,7 @@ func client() int {
 type world struct {
 	dir, state, roots, proxy string
 	front                    string // nginx's address
+	github                   string // that of a simulated GitHub, if the test has one
 }
 
 const nginxConf = `daemon off; master_process off; pid nginx.pid; error_log error.log; events { worker_connections 1024; }
@@ -116,8 +117,12 @@ func newWorld(t *testing.T) *world {
 // names is a proxy for which every name is nginx's: that of the environment in which
 // headway runs.
 func (w *world) names(rw http.ResponseWriter, r *http.Request) {
-	far, err := net.Dial("tcp", w.front)
-	if err != nil || r.Method != http.MethodConnect || !strings.Contains(r.Host, ".headway.test:") {
+	to := w.front
+	if r.Host == "api.github.com:443" {
+		to = w.github
+	}
+	far, err := net.Dial("tcp", to)
+	if err != nil || r.Method != http.MethodConnect || to == w.front && !strings.Contains(r.Host, ".headway.test:") {
 		rw.WriteHeader(http.StatusBadGateway)
 		return
 	}
@@ -193,7 +198,7 @@ func (w *world) certify(t *testing.T) {
 		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
 	}
 	root, rootKey := issue(&x509.Certificate{Subject: pkix.Name{CommonName: "Provider"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
-	leaf, key := issue(&x509.Certificate{DNSNames: []string{"*.ten.headway.test", "*.minute.headway.test", "*.free.headway.test"},
+	leaf, key := issue(&x509.Certificate{DNSNames: []string{"*.ten.headway.test", "*.minute.headway.test", "*.free.headway.test", "api.github.com"},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, KeyUsage: x509.KeyUsageDigitalSignature}, root, rootKey)
 	secret, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
@@ -334,6 +339,26 @@ func TestSignalsGoOnToTheCommand(t *testing.T) {
 		t.Errorf("%v, %s", err, o)
 	} else if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Errorf("what it left behind is gone: %v", err)
+	}
+}
+
+// Without a network the program gets an error that says so, and the proxy goes on.
+func TestNoNetwork(t *testing.T) {
+	w := newWorld(t)
+	env := append(w.env(t), "HTTPS_PROXY=http://"+harness.FreeAddress(t)) // of which the last one counts
+	get := func(host, code string) string {
+		return `test "$(curl -sS -o out -w '%{http_code}' https://` + host + `/f/1)" = ` + code + `; cat out; `
+	}
+	o := harness.Launch(t, w.dir, env, "run", "--state", w.state, "--host", "*.free.headway.test", "--json", "--", "sh", "-c",
+		get("api.free.headway.test", "502")+get("api.free.headway.test", "502")+`curl -sS https://elsewhere.headway.test/ || exit 9`).Wait(t)
+	if o.Code != 9 || strings.Count(o.Stdout, "headway: api.free.headway.test could not be reached: dial tcp ") != 2 ||
+		!strings.Contains(o.Stderr, "502") || !strings.Contains(o.Stderr, `"requests": 2`) {
+		t.Error(o)
+	}
+	// And where the proxy of the environment does not let it out.
+	o = harness.Launch(t, w.dir, w.env(t), "run", "--state", w.state, "--host", "away.test", "-q", "--", "curl", "-sS", "-w", "%{http_code}", "https://away.test/").Wait(t)
+	if o.Code != 0 || o.Stdout != "headway: away.test could not be reached: the proxy of the environment answered 502\n502" {
+		t.Error(o)
 	}
 }
 

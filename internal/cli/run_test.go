@@ -11,7 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/headway-go/headway/internal/ca"
 	"github.com/headway-go/headway/internal/forward"
 )
 
@@ -200,6 +202,44 @@ func TestTheAuthorityIsShownExportedAndReplaced(t *testing.T) {
 	}
 	if code, _, errs := ran(t, "-q --state "+dir, "true"); code != 0 || !strings.Contains(errs, "warning: the rates learned before") {
 		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+// An authority that cannot be used ends the command before anything is run, and the error says
+// what makes a new one.
+func TestAnAuthorityThatCannotBeUsed(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(dir string)
+		code    int
+		want    string
+	}{
+		"expired": {func(dir string) {
+			synctest.Test(t, func(t *testing.T) { // where it is the year 2000
+				if _, err := ca.Open(t.Context(), dir); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}, exitUsage, "was valid until 200"},
+		"damaged": {func(dir string) {
+			if err := os.WriteFile(filepath.Join(dir, ca.File), []byte("canary"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, exitInternal, "does not hold an authority of headway"},
+	} {
+		dir := t.TempDir()
+		c.prepare(dir)
+		for _, args := range []string{"run --host a.test --state " + dir + " -- echo ran", "proxy --host a.test --listen 127.0.0.1:0 --state " + dir} {
+			code, out, errs := headway(t, strings.Fields(args)...)
+			if code != c.code || out != "" || !strings.Contains(errs, c.want) || !strings.Contains(errs, `run "headway ca rotate"`) || strings.Contains(errs, "canary") {
+				t.Errorf("%s: headway %s: exit %d, %s%s", name, args, code, out, errs)
+			}
+		}
+		if code, _, errs := headway(t, "ca", "rotate", "--state", dir); code != 0 {
+			t.Errorf("%s: exit %d, %s", name, code, errs)
+		}
+		if code, out, errs := ran(t, "-q --state "+dir, "echo", "ran"); code != 0 || out != "ran\n" || errs != "" {
+			t.Errorf("%s, and rotated: exit %d, %s%s", name, code, out, errs)
+		}
 	}
 }
 

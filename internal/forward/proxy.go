@@ -126,7 +126,7 @@ func New(o Options) *Proxy {
 			MaxIdleConns: 4 * maxIdle, MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: 90 * time.Second,
 			DialContext:         (&net.Dialer{Timeout: dialTime, KeepAlive: 30 * time.Second}).DialContext,
 			TLSHandshakeTimeout: dialTime, ExpectContinueTimeout: time.Second, MaxResponseHeaderBytes: maxHeader,
-			WriteBufferSize: bufferBytes, ReadBufferSize: bufferBytes,
+			WriteBufferSize: bufferBytes, ReadBufferSize: bufferBytes, OnProxyConnectResponse: connected,
 		}
 		p.base = p.own
 	}

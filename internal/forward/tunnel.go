@@ -145,6 +145,14 @@ func dial(ctx context.Context, authority string) (net.Conn, error) {
 	return conn, err
 }
 
+// connected returns an error unless the proxy of the environment has opened a tunnel.
+func connected(_ context.Context, _ *url.URL, _ *http.Request, res *http.Response) error {
+	if res.StatusCode == http.StatusOK {
+		return nil
+	}
+	return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: fmt.Errorf("the proxy of the environment answered %d", res.StatusCode)}
+}
+
 // ask asks a proxy for a tunnel.
 func ask(conn net.Conn, by *url.URL, authority string) (net.Conn, error) {
 	r := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: authority}, Host: authority, Header: http.Header{}}

@@ -87,7 +87,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 // Unsent reports whether an error means that no connection was made, so that the server
 // has seen nothing of the request.
 func Unsent(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "proxyconnect") {
 		return true
 	}
 	_, ok := errors.AsType[*net.DNSError](err)

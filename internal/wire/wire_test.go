@@ -121,6 +121,7 @@ func TestWhatAnErrorSaysOfTheConnection(t *testing.T) {
 		"no such name":    {fmt.Errorf("dial: %w", &net.DNSError{IsNotFound: true}), true, false},
 		"not trusted":     {&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, true, true},
 		"no record of it": {fmt.Errorf("handshake: %w", tls.RecordHeaderError{}), true, true},
+		"no way there":    {&net.OpError{Op: "proxyconnect", Err: errors.New("502")}, true, false},
 		"an alert":        {fmt.Errorf("handshake: %w", tls.AlertError(40)), true, true},
 	} {
 		if unsent, untrusted := Unsent(c.err), Untrusted(c.err); unsent != c.unsent || untrusted != c.untrusted {
