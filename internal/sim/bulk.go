@@ -14,38 +14,39 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// MaxBatches bounds a bulk run: a load that takes more is an error.
+// MaxBatches is the maximum number of batches of a bulk run. A load that needs more is an
+// error.
 const MaxBatches = 2_000_000
 
-// The laws of bulk workloads, beside "fixed:N" for N places. All of them send
-// through the same dispatcher: batches of the same target time, the same
-// Retry-After gate and breaker.
+// The laws of bulk workloads, in addition to "fixed:N" for N batches in flight. All of them
+// use the same dispatcher, with the same target time for batches, Retry-After gate and
+// breaker.
 const (
-	// BulkParallel obeys the server's hint and the execution time that the
-	// scenario's first busy_time limit allows: what a bulk load does that is
-	// configured with the documented limit. The default.
+	// BulkParallel follows the server's hint and the execution time that the scenario's
+	// first busy_time limit allows, like a load that is configured with the documented
+	// limit. The default.
 	BulkParallel = "parallel"
-	// BulkAdvertised is the same without configuration: it knows the hint from the first
-	// answer on, and the execution time from the first refusal that names it.
+	// BulkAdvertised is the same without configuration: it learns the hint from the first
+	// response, and the execution time from the first refusal that reports it.
 	BulkAdvertised = "advertised"
-	// BulkAIMD only adds while batches succeed and halves on a throttle, up to 52:
-	// it knows neither hint nor execution time.
+	// BulkAIMD increases while batches succeed and halves on a throttle, up to 52. It
+	// ignores hint and execution time.
 	BulkAIMD = "aimd"
-	// BulkHint is the server's recommendation as it is, whatever happens, from the start,
-	// like a client that reads it when it signs in. 52 if the server recommends nothing.
+	// BulkHint uses the server's recommendation unchanged from the start, like a client
+	// that reads it when it signs in. 52 if the server recommends nothing.
 	BulkHint = "hint"
 )
 
 const (
 	bulkFixed = "fixed:"
-	bulkTold  = "told" // the former name of BulkAdvertised; it goes on working
+	bulkTold  = "told" // the former name of BulkAdvertised, which still works
 )
 
-// BulkLaws are the laws of bulk workloads that have no number: all but "fixed:N".
+// BulkLaws returns the laws of bulk workloads except "fixed:N".
 func BulkLaws() []string { return []string{BulkParallel, BulkAdvertised, BulkAIMD, BulkHint} }
 
-// BulkLaw says whether a law can move a bulk workload; the error names those
-// that can.
+// BulkLaw returns an error if a law cannot be used for a bulk workload; the error lists
+// those that can.
 func BulkLaw(law string) error {
 	if n, fixed := strings.CutPrefix(law, bulkFixed); fixed {
 		if places, err := strconv.Atoi(n); err != nil || places < 1 || places > scenario.MaxPlaces {
@@ -59,15 +60,14 @@ func BulkLaw(law string) error {
 	return fmt.Errorf("sim: law is %q, must be one of %s, %sN for a bulk workload", law, strings.Join(BulkLaws(), ", "), bulkFixed)
 }
 
-// Bulk reports whether a scenario's workload is bulk: then it is for [RunBulk],
-// otherwise for [Run].
+// Bulk reports whether a scenario's workload is bulk. Such scenarios are run by [RunBulk],
+// others by [Run].
 func Bulk(s *scenario.Scenario) bool { return s != nil && s.Workload.Kind == scenario.Bulk }
 
-// RunBulk loads the rows of a scenario whose workload is bulk. The options' Law
-// is "" for [BulkParallel], one of [BulkLaws], or "fixed:N" for N batches in
-// flight of each user. It is an error when the law or the workload is another,
-// when N is above the workload's max_in_flight and when the load takes more
-// than [MaxBatches].
+// RunBulk loads the rows of a scenario whose workload is bulk. Law is "" for
+// [BulkParallel], one of [BulkLaws], or "fixed:N" for N batches in flight of each user.
+// RunBulk returns an error if law or workload is another one, if N is above the workload's
+// max_in_flight, or if the load needs more than [MaxBatches].
 func RunBulk(s *scenario.Scenario, o Options) (BulkResult, error) {
 	switch {
 	case s == nil:
@@ -91,8 +91,8 @@ func RunBulk(s *scenario.Scenario, o Options) (BulkResult, error) {
 	return e.result(o), nil
 }
 
-// CompareBulk runs every bulk scenario under every law with one seed, as
-// [Compare] does for the other workloads.
+// CompareBulk runs every bulk scenario under every law with one seed, like [Compare] for
+// other workloads.
 func CompareBulk(scenarios []*scenario.Scenario, laws []string, seed uint64) ([]BulkResult, error) {
 	results := make([]BulkResult, 0, len(scenarios)*len(laws))
 	for _, s := range scenarios {
@@ -107,12 +107,12 @@ func CompareBulk(scenarios []*scenario.Scenario, laws []string, seed uint64) ([]
 	return results, nil
 }
 
-// heldRows bounds the rows that a run holds, far above what a load of any sense
-// has in flight.
+// heldRows bounds the rows that a run holds, far above what a reasonable load has in
+// flight.
 const heldRows = 2 << 20
 
-// bulkParams are the numbers of a load under a law, and whether it sees what
-// the server recommends.
+// bulkParams returns the parameters of a load under a law, and whether it uses the server's
+// recommendation.
 func bulkParams(s *scenario.Scenario, o Options) (p dispatch.Params, sees bool, err error) {
 	if err := BulkLaw(o.Law); err != nil {
 		return p, false, err
@@ -152,84 +152,85 @@ func bulkParams(s *scenario.Scenario, o Options) (p dispatch.Params, sees bool, 
 	return p, sees, err
 }
 
-// BulkResult is what came of a bulk load. Its JSON has these fields in this
-// order; what is unknown is null.
+// BulkResult is the result of a bulk load. Its JSON has these fields in this order; null
+// means unknown.
 type BulkResult struct {
-	// Scenario, Law and Seed are what was run.
+	// Scenario, Law and Seed identify the run.
 	Scenario string `json:"scenario"`
 	Law      string `json:"law"`
 	Seed     uint64 `json:"seed"`
-	// HorizonS is the longest that it may last, in seconds.
+	// HorizonS is the maximum duration, in seconds.
 	HorizonS float64 `json:"horizon_s"`
-	// Rows are those of the input. Each is Acknowledged, Rejected by the server,
-	// or Owed: neither, when the load ended, be it that the horizon came, that the
-	// load gave up, or that it put off a batch that had failed too often.
+	// Rows is the number of input rows. Each row is Acknowledged, Rejected by the server,
+	// or Owed if the load ended first: at the horizon, because it gave up, or because it
+	// put off a batch that failed too often.
 	Rows         int64 `json:"rows"`
 	Acknowledged int64 `json:"acknowledged"`
 	Rejected     int64 `json:"rejected"`
 	Owed         int64 `json:"owed"`
-	// Stopped is why the load gave up before its end; null when it did not.
+	// Stopped is why the load gave up before its end; null if it did not.
 	Stopped *string `json:"stopped"`
-	// ElapsedS is how long the load took, in seconds, and RowsPerS the rows
-	// acknowledged in each.
+	// ElapsedS is the duration of the load in seconds, and RowsPerS the number of
+	// acknowledged rows per second.
 	ElapsedS float64 `json:"elapsed_s"`
 	RowsPerS float64 `json:"rows_per_s"`
-	// Batches were sent, and BatchRowsMean is how many rows those had that were
-	// served; null when none was.
+	// Batches is the number of batches sent, and BatchRowsMean the mean number of rows of
+	// served batches; null if none was served.
 	Batches       int64    `json:"batches"`
 	BatchRowsMean *float64 `json:"batch_rows_mean"`
-	// Throttled batches were refused by a limit or by the block of a penalty; an
-	// outage is not a throttle. ThrottledPer1000 is for each 1000 batches served, null
-	// when none was.
+	// Throttled is the number of batches refused by a limit or by the block of a penalty,
+	// but not by an outage. ThrottledPer1000 is per 1000 served batches; null if none was
+	// served.
 	Throttled        int64    `json:"throttled"`
 	ThrottledPer1000 *float64 `json:"throttled_per_1000"`
-	// ParallelismMean is how many batches were in flight on average over the
-	// load, and ParallelismMax how many at most, of all users together.
+	// ParallelismMean and ParallelismMax are the mean and maximum number of batches in
+	// flight, of all users together.
 	ParallelismMean float64 `json:"parallelism_mean"`
 	ParallelismMax  int     `json:"parallelism_max"`
-	// RetryAfterS is how long the users waited because a Retry-After said so, summed
-	// over them, and LongestRetryAfterS the longest wait that was asked for.
+	// RetryAfterS is the time that the users waited because of a Retry-After, summed over
+	// them. LongestRetryAfterS is the longest requested wait.
 	RetryAfterS        float64 `json:"retry_after_s"`
 	LongestRetryAfterS float64 `json:"longest_retry_after_s"`
-	// Users are the figures of each identity.
+	// Users are the results of each identity.
 	Users []BulkUser `json:"users"`
-	// Course is how the load went, in at most 60 steps of equal length.
+	// Course is the course of the load, in at most 60 steps of equal length.
 	Course []BulkStep `json:"course"`
 
-	// Trace is the same in finer steps; nil unless it was asked for.
+	// Trace is the same in finer steps; nil unless Options.Trace is set.
 	Trace *BulkTrace `json:"-"`
 }
 
-// BulkUser is how one identity fared.
+// BulkUser is the result of one identity.
 type BulkUser struct {
-	// Rows were acknowledged to it; Batches were sent, Throttled of them refused.
+	// Rows is the number of its acknowledged rows, Batches of batches sent, and Throttled
+	// of those refused.
 	Rows      int64 `json:"rows"`
 	Batches   int64 `json:"batches"`
 	Throttled int64 `json:"throttled"`
-	// ParallelismMean and ParallelismMax are of its batches in flight.
+	// ParallelismMean and ParallelismMax are about its batches in flight.
 	ParallelismMean float64 `json:"parallelism_mean"`
 	ParallelismMax  int     `json:"parallelism_max"`
-	// RetryAfterS is how long it waited for a Retry-After, and LongestRetryAfterS the
-	// longest wait that it was asked for.
+	// RetryAfterS is how long it waited for a Retry-After, and LongestRetryAfterS its
+	// longest requested wait.
 	RetryAfterS        float64 `json:"retry_after_s"`
 	LongestRetryAfterS float64 `json:"longest_retry_after_s"`
 }
 
 // BulkStep is what happened in one step, over all users.
 type BulkStep struct {
-	// ToS is where the step ends, in seconds.
+	// ToS is the end of the step, in seconds.
 	ToS float64 `json:"to_s"`
-	// Level is how many batches the laws allowed in flight, and InFlight how many
-	// were, both on average over the step.
+	// Level is the mean number of batches that the laws allowed in flight, and InFlight the
+	// mean number of those that were.
 	Level    float64 `json:"level"`
 	InFlight float64 `json:"in_flight"`
-	// RowsPerS were acknowledged and Throttled batches refused.
+	// RowsPerS is about acknowledged rows, and Throttled about refused batches.
 	RowsPerS  float64 `json:"rows_per_s"`
 	Throttled int64   `json:"throttled"`
 }
 
-// Ended says how the load ended, in a word or two: "whole", "put off", "horizon",
-// or the reason for which it gave up.
+// Ended says in a word or two how the load ended: "whole", "put off", "horizon", or the
+// reason for giving up.
 func (r *BulkResult) Ended() string {
 	switch {
 	case r.Stopped != nil:
@@ -242,20 +243,20 @@ func (r *BulkResult) Ended() string {
 	return "horizon"
 }
 
-// JSON is the result as indented JSON with a newline at its end: the same bytes
-// for the same result.
+// JSON returns the result as indented JSON with a final newline. The same result gives the
+// same bytes.
 func (r *BulkResult) JSON() ([]byte, error) {
 	b, err := json.MarshalIndent(r, "", "  ")
 	return append(b, '\n'), err
 }
 
-// courseSteps and traceSteps are into how many steps a load is cut.
+// courseSteps and traceSteps are numbers of steps.
 const (
 	courseSteps = 60
 	traceSteps  = 400
 )
 
-// result draws up the figures once the load is over.
+// result computes the result after the load has ended.
 func (e *bulkEngine) result(o Options) BulkResult {
 	c := e.core.Counts()
 	r := BulkResult{

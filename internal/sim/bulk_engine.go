@@ -10,8 +10,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// identity is one user of a bulk workload: a provider's limits of its own, and
-// how it fared.
+// identity is one user of a bulk workload, with a provider of its own and its results.
 type identity struct {
 	model     *provider.Model
 	sampler   *provider.Sampler
@@ -21,41 +20,41 @@ type identity struct {
 	inFlight int
 	area     float64 // the integral of inFlight, in batch seconds
 	since    time.Duration
-	gate     time.Duration // the end of the waits that were asked for
+	gate     time.Duration // the end of the requested waits
 	waited   time.Duration
 }
 
-// trip is a batch under way.
+// trip is a batch in flight.
 type trip struct {
 	batch         dispatch.Batch
 	sent          time.Duration
 	uplink, total time.Duration // without the provider's work
-	work          time.Duration // if no other batch is in the way
+	work          time.Duration // if no other batch is being executed
 	verdict       provider.Verdict
 }
 
-// bulkEngine loads the rows of one scenario: the production dispatcher against
-// a model of the provider for each identity.
+// bulkEngine loads the rows of one scenario with the production dispatcher, against a model
+// of the provider for each identity.
 type bulkEngine struct {
 	s      *scenario.Scenario
 	core   *dispatch.Core
-	sees   bool // whether the law sees what the server recommends
+	sees   bool // whether the law uses the server's recommendation
 	users  []identity
 	agenda agenda
 	course bulkCourse
 
 	offered   int
-	asked     uint32 // the generation of the pending question: older ones are void
+	asked     uint32 // the generation of the pending question; older ones are void
 	executing int
 	hint      int
 	knee      int
-	change    int // the next one that may be of the hint or the knee
+	change    int // the next change that may affect the hint or the knee
 
 	trips    []trip
 	vacant   []uint32
 	served   int64 // batches
-	rows     int64 // in them
-	most     int64 // batches before it is an error
+	rows     int64 // rows in them
+	most     int64 // maximum number of batches
 	finished bool
 	end      time.Duration
 }
@@ -75,7 +74,7 @@ func newBulkEngine(s *scenario.Scenario, seed uint64, p *dispatch.Params, sees b
 	return e, nil
 }
 
-// run lets everything happen until the load is over, or the horizon.
+// run processes events until the load ends or the horizon is reached.
 func (e *bulkEngine) run() error {
 	if err := e.step(0); err != nil {
 		return err
@@ -92,7 +91,7 @@ func (e *bulkEngine) run() error {
 		switch ev.kind {
 		case ask:
 			if ev.ref != e.asked {
-				continue // something happened before, and it was asked then
+				continue // the dispatcher was asked after an earlier event
 			}
 		case arrive:
 			e.arrive(ev.at, ev.ref)
@@ -112,7 +111,7 @@ func (e *bulkEngine) run() error {
 	return nil
 }
 
-// pass lets time go by for what is measured over it.
+// pass updates the integrals over time.
 func (e *bulkEngine) pass(now time.Duration) {
 	e.end = now
 	for i := range e.users {
@@ -125,8 +124,8 @@ func (u *identity) pass(now time.Duration) {
 	u.since = now
 }
 
-// step offers the rows that there is room for, sends all that may be sent and
-// plans when to ask again.
+// step offers rows while there is room, sends all batches that may be sent, and plans the
+// next question.
 func (e *bulkEngine) step(now time.Duration) error {
 	for {
 		for ; e.offered < e.s.Workload.Rows && !e.core.Full(); e.offered++ {
@@ -160,7 +159,7 @@ func (e *bulkEngine) step(now time.Duration) error {
 	}
 }
 
-// depart puts a batch on the way.
+// depart sends a batch.
 func (e *bulkEngine) depart(now time.Duration, b dispatch.Batch) {
 	u := &e.users[b.Identity]
 	u.pass(now)
@@ -183,8 +182,8 @@ func (e *bulkEngine) depart(now time.Duration, b dispatch.Batch) {
 	e.agenda.plan(event{at: later(now, t.uplink), kind: arrive, ref: place})
 }
 
-// arrive is the provider's side. How long it works on a batch is decided now,
-// by what it works on already: a later batch does not slow an earlier one.
+// arrive handles a batch at the provider. Its execution time is decided now, by the batches
+// in execution: a later batch does not slow an earlier one.
 func (e *bulkEngine) arrive(now time.Duration, place uint32) {
 	t := &e.trips[place]
 	u := &e.users[t.batch.Identity]
@@ -202,8 +201,7 @@ func (e *bulkEngine) arrive(now time.Duration, place uint32) {
 	e.agenda.plan(event{at: later(t.sent, took), kind: settle, ref: place})
 }
 
-// advance brings the hint and the knee up to now; the limits' changes are the
-// models'.
+// advance updates the hint and the knee. The models apply changes of limits.
 func (e *bulkEngine) advance(now time.Duration) {
 	for ; e.change < len(e.s.Provider.Changes) && e.s.Provider.Changes[e.change].At <= now; e.change++ {
 		c := e.s.Provider.Changes[e.change]
@@ -216,8 +214,8 @@ func (e *bulkEngine) advance(now time.Duration) {
 	}
 }
 
-// crowding is by how much one batch more takes longer for those that are worked
-// on, of its user or of all.
+// crowding returns the factor by which one more batch takes longer because of other batches
+// in execution, of its user or of all.
 func (e *bulkEngine) crowding(u *identity) float64 {
 	slow := 1.0
 	if e.knee > 0 {
@@ -229,7 +227,7 @@ func (e *bulkEngine) crowding(u *identity) float64 {
 	return slow
 }
 
-// settle is the client's side.
+// settle handles a response at the client.
 func (e *bulkEngine) settle(now time.Duration, place uint32) {
 	t := &e.trips[place]
 	u := &e.users[t.batch.Identity]
@@ -252,7 +250,7 @@ func (e *bulkEngine) settle(now time.Duration, place uint32) {
 		u.obey(now, v)
 		e.course.refuse(now)
 		if i := v.Index; e.sees && i >= 0 && e.s.Provider.Limits[i].Kind == scenario.BusyTime {
-			// The refusal names its limit, as Dataverse's codes do.
+			// The refusal reports its limit, like Dataverse's codes.
 			o.Budget, o.Window = e.s.Provider.Limits[i].Busy, e.s.Provider.Limits[i].Window
 		}
 	}
@@ -260,7 +258,7 @@ func (e *bulkEngine) settle(now time.Duration, place uint32) {
 	e.vacant = append(e.vacant, place)
 }
 
-// obey counts the wait that a throttle asks for; waits that overlap count once.
+// obey counts the wait that a throttle requests. Overlapping waits count once.
 func (u *identity) obey(now time.Duration, v provider.Verdict) {
 	if !v.HasRetryAfter {
 		return
@@ -272,7 +270,7 @@ func (u *identity) obey(now time.Duration, v provider.Verdict) {
 	}
 }
 
-// bulkOutcome is what a loader makes of an answer.
+// bulkOutcome converts a response to an outcome.
 func bulkOutcome(v provider.Verdict) dispatch.Outcome {
 	o := dispatch.Outcome{RetryAfter: v.RetryAfter, HasRetryAfter: v.HasRetryAfter}
 	switch {
@@ -293,25 +291,24 @@ func bulkOutcome(v provider.Verdict) dispatch.Outcome {
 
 // BulkTrace is the course of a bulk load.
 type BulkTrace struct {
-	// Scenario is what was run; its changes and faults are drawn too.
+	// Scenario is the scenario; its changes and faults are drawn too.
 	Scenario *scenario.Scenario
 	Law      string
 	Seed     uint64
-	// End is when the load was over.
+	// End is when the load ended.
 	End   time.Duration
 	Steps []BulkStep
-	// Hints are what the answers recommended to all users together.
+	// Hints are the recommendations to all users together.
 	Hints []BulkHintChange
 }
 
-// BulkHintChange is a recommendation and from when on it was given.
+// BulkHintChange is a recommendation and its start.
 type BulkHintChange struct {
 	At          time.Duration
 	Parallelism int
 }
 
-// bulkCourse gathers a trace: levels that hold until the next, and what happened
-// at instants.
+// bulkCourse collects a trace: levels that hold until the next one, and events.
 type bulkCourse struct {
 	flights, levels []levelAt
 	loaded          []levelAt
@@ -325,7 +322,7 @@ type levelAt struct {
 	level int
 }
 
-// fly tells of a batch that departs (1) or is back (-1).
+// fly counts a batch that departs (1) or returns (-1).
 func (c *bulkCourse) fly(now time.Duration, by int) {
 	level := by
 	if n := len(c.flights); n > 0 {
@@ -340,8 +337,7 @@ func (c *bulkCourse) load(now time.Duration, rows int) {
 
 func (c *bulkCourse) refuse(now time.Duration) { c.refused = append(c.refused, now) }
 
-// look notes what the laws allow, ten times a second at most, and what the
-// answers recommend.
+// look records the laws' levels, at most ten times a second, and the recommendations.
 func (c *bulkCourse) look(now time.Duration, core *dispatch.Core, hint int) {
 	if len(c.hints) == 0 && hint > 0 || len(c.hints) > 0 && c.hints[len(c.hints)-1].Parallelism != hint {
 		c.hints = append(c.hints, BulkHintChange{now, hint})
@@ -359,7 +355,7 @@ func (c *bulkCourse) look(now time.Duration, core *dispatch.Core, hint int) {
 	}
 }
 
-// most is the most batches that were in flight.
+// most returns the maximum number of batches in flight.
 func (c *bulkCourse) most() (most int) {
 	for _, f := range c.flights {
 		most = max(most, f.level)
@@ -367,7 +363,7 @@ func (c *bulkCourse) most() (most int) {
 	return most
 }
 
-// steps cuts the course until its end into n steps of equal length.
+// steps divides the course into n steps of equal length.
 func (c *bulkCourse) steps(end time.Duration, n int) []BulkStep {
 	if end <= 0 {
 		return []BulkStep{}

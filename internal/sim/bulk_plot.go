@@ -10,8 +10,8 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// The measures of a bulk picture's second panel, in pixels; the first ends above
-// it, and the throttles are where they are in every picture.
+// The positions of the second panel of a bulk picture, in pixels. The first panel ends
+// above it; the throttles are at the same place as in other pictures.
 const (
 	middle      = 222
 	second      = 256
@@ -20,10 +20,10 @@ const (
 	fillFlights = "#d7ecd9"
 )
 
-// WriteBulkSVG draws the course of a bulk load, 1000 by 480 pixels: above, the
-// batches in flight, what the laws allow and what the server recommends; in the
-// middle the rows a second; below, the throttles. Changes are dashed lines,
-// faults are shaded. The same trace gives the same bytes.
+// WriteBulkSVG draws the course of a bulk load, 1000 by 480 pixels: at the top the batches
+// in flight, the laws' levels and the server's recommendation, in the middle the rows per
+// second, and at the bottom the throttles. Changes are dashed lines, faults are shaded. The
+// same trace gives the same bytes.
 func WriteBulkSVG(w io.Writer, t *BulkTrace) error {
 	p := &bulkPlot{plot: plot{Writer: bufio.NewWriter(w), horizon: max(t.End, 1)}, bulk: t}
 	p.measureBulk()
@@ -47,8 +47,8 @@ type bulkPlot struct {
 	rates   []float64
 }
 
-// mean is over how many steps the rows a second are averaged: batches come in
-// lumps.
+// mean is the number of steps over which rows per second are averaged, because batches
+// return in bursts.
 const mean = 20
 
 func (p *bulkPlot) measureBulk() {
@@ -81,14 +81,14 @@ func (p *bulkPlot) speed(rows float64) float64 {
 	return bottom - (bottom-second)*min(rows/p.maxRows, 1)
 }
 
-// title draws the ground, the titles and the scales of both panels.
+// title draws the background, the titles and the scales of both panels.
 func (p *bulkPlot) title() {
 	p.begin(p.bulk.Scenario, p.bulk.Law, fmt.Sprintf("seed %d, over after %s", p.bulk.Seed, brief(p.bulk.End)))
 	p.scale("batches in flight", (top+middle)/2, p.maxHigh, 4, p.high)
 	p.scale("rows a second", (second+bottom)/2, p.maxRows, 4, p.speed)
 }
 
-// marks draws the changes and faults that the load lived to see.
+// marks draws the changes and faults before the end of the load.
 func (p *bulkPlot) marks() {
 	for _, f := range p.bulk.Scenario.Provider.Faults {
 		if f.At < p.bulk.End {
@@ -141,7 +141,8 @@ func (p *bulkPlot) rows() {
 	p.printf(`<line x1="%d" x2="%d" y1="%d" y2="%[3]d" stroke="%s"/>`+"\n", left, right, bottom, inkFaint)
 }
 
-// path holds each value for its step; ground closes it, unless it is 0.
+// path draws each value as a horizontal line over its step. ground closes the area, unless
+// it is 0.
 func (p *bulkPlot) path(values []float64, y func(float64) float64, ground int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "M%d", left)
@@ -161,7 +162,7 @@ func (p *bulkPlot) path(values []float64, y func(float64) float64, ground int) s
 	return b.String()
 }
 
-// refusals are the throttles, in the same bars as those of the other pictures.
+// refusals draws the throttles as bars, as in other pictures.
 func (p *bulkPlot) refusals() {
 	steps := p.bulk.Steps
 	p.trace = &Trace{Scenario: p.bulk.Scenario, Step: p.bulk.End / time.Duration(max(1, len(steps))), Steps: make([]Step, len(steps))}

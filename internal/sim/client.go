@@ -10,25 +10,25 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// work is one thing to be sent.
+// work is one request to send.
 type work struct {
 	since time.Duration // when it arrived, or became the next in line
 	cost  float64
-	total time.Duration // the whole latency once it is admitted; drawn at the first try
+	total time.Duration // the whole latency if it is admitted; drawn at the first attempt
 }
 
-// client is one process of a scenario: what it has to send, and how much of it
-// is on the way. Open work is drawn when it becomes the next in line, so that
-// an overloaded client's queue takes no memory.
+// client is one process of a scenario: its work, and how much of it is in flight. Open work
+// is drawn when it becomes the next in line, so that the queue of an overloaded client
+// takes no memory.
 type client struct {
 	workload *scenario.Workload
-	pool     int // what its work is for, from 1; 0 without pools
+	pool     int // the pool of its work, from 1; 0 without pools
 	sampler  *provider.Sampler
 	open     bool
-	arrived  time.Duration // open: the arrival of the newest work that was drawn
-	back     []work        // refused: goes first
-	head     work          // the next new one
-	drawn    bool          // whether there is a head
+	arrived  time.Duration // open: when the newest drawn work arrived
+	back     []work        // refused; goes first
+	head     work          // the next new work
+	drawn    bool          // head is set
 	inFlight int
 	pending  int // taken, neither admitted nor dropped
 }
@@ -37,8 +37,8 @@ func newClient(s *scenario.Scenario, seed uint64, i int) client {
 	return client{workload: &s.Workload, sampler: provider.NewSampler(s, seed, i), open: s.Workload.Kind == scenario.Open}
 }
 
-// newClients makes n clients, from the first on, with a part for each pool: a client's
-// work for one pool does not wait for its work for another.
+// newClients returns n clients, starting with number first, each with a part for each pool:
+// a client's work for one pool does not wait for its work for another.
 func newClients(s *scenario.Scenario, seed uint64, first, n int) []client {
 	var all []client
 	pools := poolsOf(s)
@@ -60,8 +60,8 @@ func newClients(s *scenario.Scenario, seed uint64, first, n int) []client {
 	return all
 }
 
-// poolsOf are the pools with their shares of the work; one without a share where there
-// are none.
+// poolsOf returns the pools with their shares of the work, or a single one if the scenario
+// has none.
 func poolsOf(s *scenario.Scenario) []scenario.Pool {
 	pools := slices.Clone(s.Provider.Pools)
 	if len(pools) == 0 {
@@ -77,7 +77,7 @@ func poolsOf(s *scenario.Scenario) []scenario.Pool {
 	return pools
 }
 
-// next is when there is something to send: now, or later for open work.
+// next returns when there is something to send: now, or later for open work.
 func (c *client) next(now time.Duration) time.Duration {
 	if len(c.back) > 0 {
 		return now
@@ -93,7 +93,7 @@ func (c *client) next(now time.Duration) time.Duration {
 	return max(now, c.head.since)
 }
 
-// take removes the next work, which next has said is there.
+// take removes the next work. next must have returned an instant that has been reached.
 func (c *client) take() work {
 	c.pending++
 	if len(c.back) > 0 {
@@ -105,7 +105,7 @@ func (c *client) take() work {
 	return c.head
 }
 
-// cost is what the next work is thought to take.
+// cost returns the expected cost of the next work.
 func (c *client) cost() float64 {
 	if len(c.back) > 0 {
 		return c.back[0].cost
@@ -113,8 +113,8 @@ func (c *client) cost() float64 {
 	return c.head.cost
 }
 
-// latency draws the times of one try. How long the work itself takes is drawn
-// once: otherwise a refusal would be a chance to become cheaper.
+// latency draws the latencies of one attempt. The duration of the work itself is drawn only
+// once; otherwise a refusal would be a chance for cheaper work.
 func (c *client) latency(w *work) (uplink, total time.Duration) {
 	uplink, total = c.sampler.Latency()
 	if w.total == 0 {
@@ -123,7 +123,7 @@ func (c *client) latency(w *work) (uplink, total time.Duration) {
 	return uplink, max(w.total, 2*uplink)
 }
 
-// idleUntil is when there is work that was not admitted: now when there is some.
+// idleUntil returns when there is work that was not admitted; now if there is some.
 func (c *client) idleUntil(now time.Duration) time.Duration {
 	if c.pending > 0 || !c.open && c.workload.Pause == 0 {
 		return now
@@ -131,13 +131,13 @@ func (c *client) idleUntil(now time.Duration) time.Duration {
 	return c.next(now)
 }
 
-// giveBack returns work that is to be tried again.
+// giveBack returns work that is to be sent again.
 func (c *client) giveBack(w work) {
 	c.pending--
 	c.back = append(c.back, w)
 }
 
-// later is a sum that saturates.
+// later returns a sum that saturates.
 func later(at, by time.Duration) time.Duration {
 	if by > provider.Never-at {
 		return provider.Never
@@ -145,8 +145,8 @@ func later(at, by time.Duration) time.Duration {
 	return at + by
 }
 
-// pick is the next client, in turn, that has something to send and a place in
-// flight; or none, and when that may change.
+// pick returns the next client, in turn, with something to send and a free slot; if there
+// is none, at is when that may change.
 func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
 	at = pacing.Forever
 	for n := range l.clients {
@@ -155,7 +155,7 @@ func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
 			c -= len(l.clients)
 		}
 		m := &l.clients[c]
-		// A line of one leaves its bound in flight to the Core.
+		// A line with one client leaves the bound on attempts in flight to the Core.
 		if l.several && m.inFlight >= places {
 			continue
 		}
@@ -168,8 +168,8 @@ func (l *line) pick(now time.Duration, places int) (c int, at time.Duration) {
 	return -1, at
 }
 
-// recorded is an attempt as a client can record it: when it reached the provider is not
-// said.
+// recorded returns an attempt as a client can record it, without the time at which it
+// reached the provider.
 func (e *engine) recorded(a *attempt, v provider.Verdict, answered time.Duration) fit.Attempt {
 	r := fit.Attempt{Sent: a.sent, Answered: answered, Status: v.Status}
 	if a.pool > 0 {

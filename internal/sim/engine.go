@@ -14,24 +14,24 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-// MaxAttempts bounds a run, and its oracle: a scenario that asks for more is an
-// error.
+// MaxAttempts is the maximum number of attempts of a run, and of its oracle. A scenario
+// that needs more is an error.
 const MaxAttempts = 20_000_000
 
-// line is one pacer and the clients that it governs: one client, or a fleet.
+// line is one pacer and its clients: one client, or a fleet.
 type line struct {
 	pacer   pacer
 	clients []client
 	first   int  // the number of its first client
-	turn    int  // whose turn it is
+	turn    int  // the client whose turn it is
 	several bool // more than one client
 
-	asking  bool // whether a question is pending
+	asking  bool // a question is pending
 	askAt   time.Duration
-	current uint32 // the generation of that question: older ones are void
+	current uint32 // the generation of the pending question; older ones are void
 }
 
-// attempt is under way.
+// attempt is an attempt in flight.
 type attempt struct {
 	ticket        pacing.Ticket
 	work          work
@@ -39,27 +39,28 @@ type attempt struct {
 	uplink, total time.Duration
 	line, client  int32
 	pool          int32 // from 1; 0 without pools
-	limit         int32 // that refused it, by its place; -1 for a block or none
+	limit         int32 // the limit that refused it, by its position; -1 for a block or none
 	slowed        bool
 	outcome       pacing.Outcome
 }
 
-// pacer says when a line's attempts may leave.
+// pacer decides when a line's attempts may leave.
 type pacer interface {
-	// admit lets an attempt of that pool, from 1, and cost leave now; otherwise at is
-	// when asking again may succeed, pacing.Forever when that takes an outcome first.
+	// admit sends an attempt with a cost in a pool, counted from 1, if that is allowed now.
+	// Otherwise at is when asking again may succeed, pacing.Forever if that depends on an
+	// outcome.
 	admit(now time.Duration, pool int, cost float64) (t pacing.Ticket, at time.Duration, ok bool)
-	// settle says how an attempt ended.
+	// settle reports the outcome of an attempt.
 	settle(now time.Duration, a *attempt)
-	// interval is the one between attempts, as far as there is one.
+	// interval returns the interval between attempts, if there is one.
 	interval() time.Duration
 }
 
-// governed is a Core as a pacer.
+// governed uses a Core as a pacer.
 type governed struct {
 	*pacing.Core
-	ready time.Duration // the jitter of the attempt to come
-	drawn bool          // whether it was drawn
+	ready time.Duration // the next attempt's time after jitter
+	drawn bool          // ready is set
 	pools []scenario.Pool
 }
 
@@ -92,20 +93,20 @@ type engine struct {
 	lines  []line
 	hub    *hub // nil unless the clients are members of a fleet
 
-	blind  bool // nobody reads header fields
+	blind  bool // header fields are ignored
 	fields []provider.Field
 	header http.Header
 
 	attempts []attempt
 	vacant   []uint32
-	arrivals []arrival // of a fleet
+	arrivals []arrival // only for a fleet
 	sent     int
 	bounds   bounds
 
 	onAttempt func(fit.Attempt) // may be nil
 }
 
-// newEngine makes a run under a law.
+// newEngine returns a run under a law.
 func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*engine, error) {
 	e, err := newPaced(s, law, seed, ledger, func(_ *provider.Model, i int) (pacer, error) {
 		core, err := pacing.New(coreConfig(s, law, seed, i))
@@ -117,7 +118,7 @@ func newEngine(s *scenario.Scenario, law string, seed uint64, ledger *Ledger) (*
 	return e, err
 }
 
-// newPaced makes a run whose lines have the pacers that made gives, from 0.
+// newPaced returns a run with a pacer from made for each line, counted from 0.
 func newPaced(s *scenario.Scenario, law string, seed uint64, ledger *Ledger, made func(m *provider.Model, i int) (pacer, error)) (*engine, error) {
 	model, err := provider.NewAt(s, seed, start(s))
 	if err != nil {
@@ -143,7 +144,7 @@ func newPaced(s *scenario.Scenario, law string, seed uint64, ledger *Ledger, mad
 	return e, nil
 }
 
-// coreConfig configures the Core of a line: each has its own seed.
+// coreConfig returns the configuration of a line's Core. Each has its own seed.
 func coreConfig(s *scenario.Scenario, law string, seed uint64, i int) pacing.Config {
 	places := s.Workload.MaxInFlight
 	if s.Fleet && s.Link == nil {
@@ -155,8 +156,8 @@ func coreConfig(s *scenario.Scenario, law string, seed uint64, i int) pacing.Con
 	}
 }
 
-// start is the wall clock at the start of a run: about a day on which header fields look
-// like those of today, at which the longest window that is aligned to the epoch begins.
+// start returns the wall clock at the start of a run: a recent day, so that header fields
+// look realistic, on which the longest window aligned to the epoch begins.
 func start(s *scenario.Scenario) time.Time {
 	today := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	longest := time.Nanosecond
@@ -168,7 +169,7 @@ func start(s *scenario.Scenario) time.Time {
 	return today.Add(-time.Duration(today.UnixNano()) % longest)
 }
 
-// mix is the seed of one of many (the finalizer of SplitMix64).
+// mix returns one of many seeds (the finalizer of SplitMix64).
 func mix(seed, i uint64) uint64 {
 	z := seed + (i+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -176,7 +177,7 @@ func mix(seed, i uint64) uint64 {
 	return z ^ z>>31
 }
 
-// run lets everything happen until the horizon.
+// run processes events until the horizon.
 func (e *engine) run() error {
 	for turn := 0; ; turn++ {
 		if err := e.bounds.stopped(turn); err != nil {
@@ -190,7 +191,7 @@ func (e *engine) run() error {
 		switch ev.kind {
 		case ask:
 			if l := &e.lines[ev.line]; !l.asking || ev.ref != l.current {
-				continue // an outcome has answered it before
+				continue // an earlier outcome has answered it
 			}
 			e.lines[ev.line].asking = false
 			if err := e.send(ev.at, int(ev.line)); err != nil {
@@ -207,12 +208,12 @@ func (e *engine) run() error {
 			if err := e.hub.handle(ev); err != nil {
 				return err
 			}
-		case finish: // of bulk workloads
+		case finish: // only in bulk workloads
 		}
 	}
 }
 
-// question asks again at an instant, instead of when it was going to.
+// question schedules the line's question, instead of the pending one.
 func (e *engine) question(i int, at time.Duration) {
 	l := &e.lines[i]
 	if l.asking && l.askAt == at {
@@ -225,7 +226,7 @@ func (e *engine) question(i int, at time.Duration) {
 	}
 }
 
-// send sends all that a line may send now, and plans when to ask again.
+// send sends all attempts that a line may send now, and schedules the next question.
 func (e *engine) send(now time.Duration, i int) error {
 	if err := e.sendAll(now, i); err != nil {
 		return err
@@ -263,8 +264,8 @@ func (e *engine) sendAll(now time.Duration, i int) error {
 	}
 }
 
-// pass lets work of other pools go before what the client c may not send yet; otherwise at
-// is when any of it may.
+// pass lets work for other pools go before work that client c may not send yet. If none may
+// go, at is when any may.
 func (e *engine) pass(now time.Duration, l *line, c int, at time.Duration) (int, pacing.Ticket, time.Duration, bool) {
 	asked := map[int]bool{l.clients[c].pool: true}
 	for n := 1; n < len(l.clients); n++ {
@@ -293,7 +294,7 @@ func tooLarge(s *scenario.Scenario, b bounds) error {
 		s.Name, b.attempts(), s.Horizon, s.Owner.Ceiling, s.Workload.MaxInFlight)
 }
 
-// depart puts an attempt on the way.
+// depart sends an attempt.
 func (e *engine) depart(now time.Duration, i, c int, ticket pacing.Ticket) {
 	l := &e.lines[i]
 	m := &l.clients[c]
@@ -315,7 +316,7 @@ func (e *engine) depart(now time.Duration, i, c int, ticket pacing.Ticket) {
 	e.agenda.plan(event{at: later(now, a.uplink), kind: arrive, ref: place})
 }
 
-// arrive is the provider's side.
+// arrive handles an attempt at the provider.
 func (e *engine) arrive(now time.Duration, place uint32) {
 	a := &e.attempts[place]
 	l := &e.lines[a.line]
@@ -346,8 +347,8 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 	e.agenda.plan(event{at: later(a.sent, took), kind: settle, ref: place})
 }
 
-// idleUntil is when any client has work that is yet to be admitted; m is asked
-// first, as the one that is likeliest to have some.
+// idleUntil returns when any client has work that was not admitted. It checks m first,
+// which most likely has some.
 func (e *engine) idleUntil(now time.Duration, m *client) time.Duration {
 	at := m.idleUntil(now)
 	for i := range e.lines {
@@ -361,7 +362,7 @@ func (e *engine) idleUntil(now time.Duration, m *client) time.Duration {
 	return at
 }
 
-// settle is the client's side; it says whose.
+// settle handles a response at the client, and returns the line.
 func (e *engine) settle(now time.Duration, place uint32) (i int) {
 	a := &e.attempts[place]
 	i = int(a.line)
@@ -379,7 +380,7 @@ func (e *engine) settle(now time.Duration, place uint32) (i int) {
 	return i
 }
 
-// outcome is what a client makes of an answer. Its facts are appended to a slice.
+// outcome converts a response to an outcome. Its facts are appended to a slice.
 func (e *engine) outcome(v provider.Verdict, to []control.Fact) pacing.Outcome {
 	status := signal.Classify(v.Status)
 	s := signal.Signal{Class: status}
@@ -392,7 +393,7 @@ func (e *engine) outcome(v provider.Verdict, to []control.Fact) pacing.Outcome {
 		s = signal.Read(e.model.Wall(), v.Status, e.header, nil)
 	}
 	o := pacing.OutcomeOf(to, &s)
-	o.RetryAfter = v.RetryAfter // exact, also where a field is rounded, or there is none
+	o.RetryAfter = v.RetryAfter // exact even if the field is rounded or absent
 	switch {
 	case v.Admitted:
 		o.Class = reason.OK
@@ -401,7 +402,7 @@ func (e *engine) outcome(v provider.Verdict, to []control.Fact) pacing.Outcome {
 	case v.Suspended:
 		o.Class = reason.Rejected
 	case v.Throttled && status != reason.Overloaded:
-		// Whatever the status is: a description of the provider would say so.
+		// Whatever the status: a description of the provider would define it.
 		o.Class = reason.Throttled
 	default: // an outage, or a throttle that looks like one
 		o.Class = reason.Overloaded
@@ -409,36 +410,36 @@ func (e *engine) outcome(v provider.Verdict, to []control.Fact) pacing.Outcome {
 	return o
 }
 
-// kind is what an event is about.
+// kind is the kind of an event.
 type kind uint8
 
 const (
-	ask     kind = iota // a line may have something that it may send
+	ask     kind = iota // a line may have something to send
 	arrive              // an attempt reaches the provider
-	settle              // an answer is back
-	finish              // the provider's work on a batch is over
-	carry               // a message of a fleet is there
+	settle              // a response arrives
+	finish              // the provider has finished a batch
+	carry               // a message of a fleet arrives
 	enter               // a member connects to the server
 	beat                // a member's heartbeat is due
 	wake                // the server has something to do
 	trouble             // a fault of the link begins or ends
 )
 
-// event is something that happens at an instant.
+// event happens at an instant.
 type event struct {
 	at   time.Duration
-	seq  uint64 // the order of planning, which settles ties
+	seq  uint64 // the order of planning, for events at the same instant
 	kind kind
-	line int32  // ask: whose; finish: the user
-	ref  uint32 // ask: its generation; otherwise the attempt's place
+	line int32  // ask: the line; finish: the user
+	ref  uint32 // ask: the generation; otherwise the attempt's place
 }
 
 func (e *event) before(o *event) bool {
 	return e.at < o.at || e.at == o.at && e.seq < o.seq
 }
 
-// agenda is what is yet to happen: a binary heap of plain values, so that
-// planning allocates only while it grows.
+// agenda holds future events in a binary heap of plain values, so that planning allocates
+// only while the heap grows.
 type agenda struct {
 	heap []event
 	seq  uint64
@@ -460,7 +461,7 @@ func (a *agenda) plan(e event) {
 	a.heap[i] = e
 }
 
-// peek looks at the earliest event.
+// peek returns the earliest event.
 func (a *agenda) peek() (first event, ok bool) {
 	if len(a.heap) == 0 {
 		return event{}, false
@@ -468,7 +469,7 @@ func (a *agenda) peek() (first event, ok bool) {
 	return a.heap[0], true
 }
 
-// next takes the earliest event; ok is false when there is none.
+// next removes the earliest event; ok is false if there is none.
 func (a *agenda) next() (first event, ok bool) {
 	if len(a.heap) == 0 {
 		return event{}, false

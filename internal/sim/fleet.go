@@ -11,20 +11,20 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// FleetResult is what is particular to a fleet whose members talk to a server.
+// FleetResult has figures of fleets whose members talk to a server.
 type FleetResult struct {
 	Members int `json:"members"`
-	// MessagesPerS are those to the server and back, of all members together.
+	// MessagesPerS counts messages to and from the server, of all members together.
 	MessagesPerS float64 `json:"messages_per_s"`
-	// Overshoot is by how much attempts exceeded the owner's ceiling, or a limit of attempts in
-	// a time, in the worst window, as a part of it: a minute for the ceiling and for buckets.
-	// Attempts that were refused count too, when they reached the provider.
+	// Overshoot is the excess over the owner's ceiling, or over a limit on attempts, in the
+	// worst window, as a part of it. The window is a minute for the ceiling and for
+	// buckets. Refused attempts count if they reached the provider.
 	Overshoot *float64 `json:"overshoot"`
-	// Alone is how one process fared with the work of all.
+	// Alone is the result of one process with all the work.
 	Alone AloneResult `json:"alone"`
 }
 
-// AloneResult are the figures of one process in place of a fleet.
+// AloneResult has the figures of one process in place of a fleet.
 type AloneResult struct {
 	Admitted         int64    `json:"admitted"`
 	Throttled        int64    `json:"throttled"`
@@ -34,8 +34,7 @@ type AloneResult struct {
 	TimeTo90PctS     *float64 `json:"time_to_90pct_s"`
 }
 
-// hub is a fleet's server with its links to the members: the same cores that run behind
-// sockets and a Valkey.
+// hub is a fleet's server with its links to the members: the same cores as in production.
 type hub struct {
 	e        *engine
 	server   *fleet.Server // nil while it is away
@@ -56,11 +55,11 @@ type peer struct {
 	number  uint64
 	linked  bool
 	cut     bool
-	held    []uint32 // letters that wait for the end of a cut
+	held    []uint32 // letters that wait until a cut ends
 	heard   time.Duration
 }
 
-// letter is a message under way, of one session.
+// letter is a message in flight, of one session.
 type letter struct {
 	session  int
 	hello    *pacing.Hello
@@ -74,7 +73,7 @@ func newHub(e *engine, seed uint64) *hub {
 		g := e.lines[i].pacer.(*governed)
 		g.Join("member "+strconv.Itoa(i), false)
 		h.peers = append(h.peers, peer{governed: g, config: coreConfig(e.s, e.law, seed, i)})
-		// Members start one after the other, and their heartbeats are spread.
+		// Members start one after another, and their heartbeats are spread.
 		e.agenda.plan(event{at: time.Duration(i) * time.Millisecond, kind: enter, line: int32(i)})
 		e.agenda.plan(event{at: fleet.Beat * time.Duration(i) / time.Duration(len(e.lines)), kind: beat, line: int32(i)})
 	}
@@ -85,7 +84,7 @@ func newHub(e *engine, seed uint64) *hub {
 	return h
 }
 
-// handle does what is due at the link or at the server.
+// handle processes an event of the link or the server.
 func (h *hub) handle(ev event) error {
 	now, i := ev.at, int(ev.line)
 	switch ev.kind {
@@ -109,7 +108,7 @@ func (h *hub) handle(ev event) error {
 	return nil
 }
 
-// enter connects a member that is not connected, or tries again soon.
+// enter connects a member that is not connected; if that fails, it tries again soon.
 func (h *hub) enter(now time.Duration, i int) {
 	p := &h.peers[i]
 	switch {
@@ -125,7 +124,7 @@ func (h *hub) enter(now time.Duration, i int) {
 	}
 }
 
-// pause is between two attempts of a member to connect: below a lease.
+// pause returns the time between a member's attempts to connect, less than a lease.
 func (h *hub) pause(i int) time.Duration {
 	return 50*time.Millisecond + time.Duration(mix(h.seed, uint64(i))%400)*time.Millisecond
 }
@@ -145,7 +144,7 @@ func (h *hub) beat(now time.Duration, i int) error {
 	return h.e.send(now, i)
 }
 
-// flush asks for permits for what waits at a member, and reports what ended.
+// flush requests permits for attempts that wait at a member, and reports outcomes.
 func (h *hub) flush(now time.Duration, i int) {
 	p := &h.peers[i]
 	p.Demand(now, h.waiting(now, i))
@@ -154,8 +153,8 @@ func (h *hub) flush(now time.Duration, i int) {
 	}
 }
 
-// waiting are the attempts that a member would make now, at most so many of each pool as a
-// process asks permits for.
+// waiting returns the attempts that a member would make now, of each pool at most as many
+// as a process requests permits for.
 func (h *hub) waiting(now time.Duration, i int) (all []pacing.Attempt) {
 	p, w := &h.peers[i], &h.e.s.Workload
 	clients := h.e.lines[i].clients
@@ -182,7 +181,7 @@ func (h *hub) waiting(now time.Duration, i int) (all []pacing.Attempt) {
 	return all
 }
 
-// post sends a letter from a member, or to it.
+// post sends a letter from or to a member.
 func (h *hub) post(now time.Duration, i int, l letter) {
 	h.messages++
 	var ref uint32
@@ -197,7 +196,7 @@ func (h *hub) post(now time.Duration, i int, l letter) {
 	h.e.agenda.plan(event{at: now + h.e.s.Link.Trip/2, kind: carry, line: int32(i), ref: ref})
 }
 
-// deliver hands over a letter, unless its session is over.
+// deliver delivers a letter, unless its session has ended.
 func (h *hub) deliver(now time.Duration, i int, ref uint32) error {
 	p := &h.peers[i]
 	if p.cut {
@@ -227,7 +226,7 @@ func (h *hub) deliver(now time.Duration, i int, ref uint32) error {
 	return nil
 }
 
-// serve sends what the server has to say, and plans when it is to be woken.
+// serve sends the server's messages, and schedules its next wake.
 func (h *hub) serve(now time.Duration) {
 	for _, m := range h.server.Posts() {
 		if i, ok := h.byNumber[m.Member]; ok && h.peers[i].number == m.Member {
@@ -240,7 +239,7 @@ func (h *hub) serve(now time.Duration) {
 	}
 }
 
-// turn begins or ends a fault.
+// turn starts or ends a fault.
 func (h *hub) turn(now time.Duration, f *scenario.LinkFault, begins bool) error {
 	if f.Kind == scenario.Cut {
 		for i := range h.peers[:f.Clients] {
@@ -274,7 +273,7 @@ func (h *hub) turn(now time.Duration, f *scenario.LinkFault, begins bool) error 
 	return nil
 }
 
-// result is drawn up at the end of a run, with a second run of one process.
+// result computes the figures at the end of a run, with a second run of one process.
 func (h *hub) result(o Options, oracle *Oracle) (*FleetResult, error) {
 	e := h.e
 	one := *e.s
@@ -303,11 +302,11 @@ type arrival struct {
 	pool int32
 }
 
-// overWindow is the window in which a bucket's overshoot is counted.
+// overWindow is the window for a bucket's overshoot.
 const overWindow = time.Minute
 
-// overshoot is by how much attempts exceeded a limit in the worst of its windows. Changed
-// limits count with the most that they ever were.
+// overshoot returns the excess over a limit in the worst of its windows. For limits that
+// change, the largest size counts.
 func (e *engine) overshoot() *float64 {
 	scale, most := 1.0, 1.0
 	for _, c := range e.s.Provider.Steps() {
@@ -335,8 +334,8 @@ func (e *engine) overshoot() *float64 {
 	return new(math.Max(0, round(worst, 4)))
 }
 
-// busiest is the most arrivals in any window of a length; of windows that follow each other
-// from the first arrival in one on, if aligned.
+// busiest returns the maximum number of arrivals in any window of a length; if aligned, in
+// consecutive windows, each starting with its first arrival.
 func busiest(all []arrival, pool int, window time.Duration, aligned bool) (most int) {
 	var in []time.Duration
 	for _, a := range all {

@@ -10,19 +10,19 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// InformedLaw is the name under which the informed client's results stand.
+// InformedLaw is the name of the informed client in results.
 const InformedLaw = "informed"
 
-// Margin is how careful an informed client is.
+// Margin is the caution of an informed client.
 type Margin struct {
-	// Part of every limit is left unused.
+	// Part is the part of every limit that stays unused.
 	Part float64 `json:"part"`
-	// Guard, from 0 to 1, is how much of the jitter of arrivals is allowed for, and
-	// how much slower it goes after a refusal where strangers are.
+	// Guard, from 0 to 1, is the part of the arrivals' jitter that is allowed for, and how
+	// much the client slows down after a refusal if there are strangers.
 	Guard float64 `json:"guard"`
 }
 
-// Margins are those that the informed client is given the best of.
+// Margins returns the margins that the informed client tries.
 func Margins() []Margin {
 	var all []Margin
 	for _, part := range []float64{0, 0.02, 0.08, 0.25} {
@@ -33,24 +33,22 @@ func Margins() []Margin {
 	return all
 }
 
-// RefusalPrice is what a refusal for each 1000 admitted is worth, in goodput ratio,
-// where one margin is preferred to another: 4 % of goodput and 3 for each 1000 are
-// about as much to give away.
+// RefusalPrice is the cost of one refusal per 1000 admitted attempts, in goodput ratio,
+// when margins are compared: 4 % of goodput cost about as much as 4 refusals per 1000.
 const RefusalPrice = 0.01
 
-// Informed plays the semi-clairvoyant client under every margin and gives the
-// result of the best: what a law could have at most that had to find out nothing
-// but numbers. A law that is below it has lost something that it could have had;
-// what it lacks itself to the [Oracle] is inherent, or nearly.
+// Informed runs the informed client under every margin and returns the best result: what a
+// law could achieve if it had only numbers to find out. A law below it has lost something
+// avoidable; the difference between the informed client and the [Oracle] is inherent, or
+// nearly.
 //
-// It knows which kinds of limit there are, their windows, the penalty, the
-// strangers' mean rate, how many clients there are and when limits change, and the
-// rest of the scenario. It does not know how large a limit is before the first
-// refusal by it, and again after each change that does not drift. It starts as
-// conservatively as a law and keeps the same ceiling and places. After a refusal by
-// a limit that it knows it waits ever longer, until something is admitted. It knows
-// of a block while it lasts, also of one that another client brought about, and sends nothing that could
-// bring a suspension about.
+// It knows the kinds of limits, their windows, the penalty, the strangers' mean rate, the
+// number of clients, when limits change, and the rest of the scenario. It does not know the
+// size of a limit before the first refusal by it, nor after a change that is not gradual.
+// It starts as conservatively as a law, with the same ceiling and bound on attempts in
+// flight. After a refusal by a limit that it knows, it waits longer each time until
+// something is admitted. It knows of blocks while they last, even of those that another
+// client caused, and sends nothing that could cause a suspension.
 func (p *Player) Informed() (best Result, with Margin, err error) {
 	score := math.Inf(-1)
 	for _, m := range Margins() {
@@ -86,45 +84,45 @@ func (p *Player) informed(m Margin) (Result, error) {
 	return r, nil
 }
 
-// An informed client with a guard halves its pace at a refusal by a limit that
-// strangers use too, down to a part that goes with the guard; each admission after it
-// multiplies what it is slowed by.
+// An informed client with a guard halves its pace after a refusal by a limit that strangers
+// use too, down to a part that depends on the guard. Each later admission multiplies the
+// factor by which it is slowed.
 const (
 	slowest  = 8
 	recovery = 0.94
 )
 
-// informed is one client that knows all but numbers.
+// informed is a client that knows everything but numbers.
 type informed struct {
 	s           *scenario.Scenario
-	model       *provider.Model // asked for what it is said to know
+	model       *provider.Model // asked only for what the client knows
 	shares      []share
 	guard       float64
-	early, late time.Duration // from leaving to arriving
+	early, late time.Duration // bounds on the time from leaving to arriving
 
 	last     time.Duration // when the newest attempt left
 	sent     bool
 	inFlight int
-	flying   []int  // attempts under way of each pool
-	holds    []hold // of the account, and of each pool
+	flying   []int  // attempts in flight of each pool
+	holds    []hold // for the account, and for each pool
 
 	// The climb while no limit is known.
 	every   time.Duration
 	answers int
 	raised  time.Duration
-	gap     float64 // between attempts, a moving mean
+	gap     float64 // moving average of the time between attempts
 
-	slow     float64         // what its pace is divided by, where strangers take more than their mean
-	failures int             // one after the other
+	slow     float64         // divides the pace if strangers take more than their mean
+	failures int             // consecutive
 	recent   []time.Duration // refusals that count towards suspension
 	change   int
 }
 
-// hold is what a client holds back after refusals by the account, or in one pool.
+// hold delays attempts after refusals by the account, or in one pool.
 type hold struct {
-	until    time.Duration // nothing before this
-	refusals int           // one after the other
-	struck   time.Duration // when the newest of them was back
+	until    time.Duration // no attempt before this
+	refusals int           // consecutive
+	struck   time.Duration // when the newest refusal arrived
 }
 
 func newInformed(s *scenario.Scenario, model *provider.Model, m Margin, client int) *informed {
@@ -137,7 +135,7 @@ func newInformed(s *scenario.Scenario, model *provider.Model, m Margin, client i
 
 func (b *informed) interval() time.Duration { return b.s.Owner.Ceiling }
 
-// knows says whether any limit is known that an attempt of the pool meets.
+// knows reports whether any limit is known that applies to an attempt of the pool.
 func (b *informed) knows(pool int) bool {
 	for i := range b.shares {
 		if b.shares[i].known && b.shares[i].bears(pool) {
@@ -147,8 +145,7 @@ func (b *informed) knows(pool int) bool {
 	return false
 }
 
-// follow keeps up with changes: those that drift are followed, the others make
-// every number unknown.
+// follow applies changes: gradual ones are tracked, others make every size unknown.
 func (b *informed) follow(now time.Duration) {
 	changes := b.s.Provider.Changes
 	if len(changes) == 0 {
@@ -221,8 +218,8 @@ func (b *informed) admit(now time.Duration, pool int, cost float64) (t pacing.Ti
 	return t, now, true
 }
 
-// turn is how long after a block a client goes, so that clients that are apart do not
-// all go at once: each a part of the interval between two of its own.
+// turn returns how long after a block a client sends, so that separate clients do not send
+// at once: each has a different part of its interval.
 func (b *informed) turn() time.Duration {
 	wait := 0.0
 	for i := range b.shares {
@@ -233,8 +230,8 @@ func (b *informed) turn() time.Duration {
 	return time.Duration(wait * float64(time.Second))
 }
 
-// spared is when another attempt cannot bring the suspension about, even if it and
-// all that are under way were refused.
+// spared returns when another attempt cannot cause the suspension, even if it and all
+// attempts in flight were refused.
 func (b *informed) spared(now time.Duration) time.Duration {
 	sus := b.s.Provider.Suspend
 	if sus == nil {
@@ -269,8 +266,7 @@ func (b *informed) settle(now time.Duration, a *attempt) {
 	}
 }
 
-// blocked says whether an attempt that no limit refused met a block, and not an
-// outage.
+// blocked reports whether an attempt that no limit refused met a block, and not an outage.
 func (b *informed) blocked(a *attempt) bool {
 	return b.s.Provider.Penalty != nil && a.sent+a.uplink < b.model.BlockedUntil() && !b.outage(a.sent+a.uplink)
 }
@@ -306,8 +302,8 @@ func (b *informed) served(now time.Duration, a *attempt) {
 	}
 }
 
-// refused learns the numbers of the limit that refused, and otherwise waits: for the
-// penalty, for the limit, and ever longer when one refusal follows another.
+// refused learns the size of the limit that refused, or else waits: for the penalty, for
+// the limit, and longer after consecutive refusals.
 func (b *informed) refused(now time.Duration, a *attempt) {
 	if b.s.Provider.Suspend != nil {
 		b.recent = append(b.recent, now)
@@ -321,7 +317,7 @@ func (b *informed) refused(now time.Duration, a *attempt) {
 	h.refused(a.sent + a.uplink)
 	held := &b.holds[h.pool]
 	if a.sent < held.struck {
-		return // sent before the refusal of another was back
+		return // sent before another refusal arrived
 	}
 	held.struck = now
 	if knew {

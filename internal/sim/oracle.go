@@ -9,41 +9,39 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Oracle is what a clairvoyant client is admitted: greedy, it sees the
-// provider's state, knows changes, faults and strangers in advance, and has the
-// same ceiling, latencies and bound in flight. It is never refused, so neither
-// penalty nor suspension touches it.
+// Oracle is a clairvoyant client: greedy, it sees the provider's state, knows changes,
+// faults and strangers in advance, and has the same ceiling, latencies and bound on
+// attempts in flight. It is never refused, so it meets no penalty or suspension.
 //
-// It sends each attempt so that it reaches the provider the instant that there
-// is room. The ceiling is kept between arrivals at the provider.
+// It sends each attempt so that it reaches the provider as soon as there is room. The
+// ceiling applies to arrivals at the provider.
 //
-// Several clients are one oracle with the sum of their rates, of their places
-// in flight and, for open work, of their arrivals. A fleet's ceiling is one.
+// For several clients there is one oracle with the sum of their rates, of their attempts in
+// flight and, for open work, of their arrivals. The ceiling of a fleet is a single one.
 //
-// With pools it sends, of all that is next in any pool, what can be admitted soonest.
+// With pools it sends the work that can be admitted soonest, of any pool.
 //
-// It stays at the knee of a slow-down: it never has more arrivals in a second
-// than the knee allows.
+// It stays at the knee of a slow-down: it never has more arrivals in a second than the knee
+// allows.
 //
-// Strangers go first: the oracle has what the limits can bear, less what the
-// strangers are admitted when nobody else is there. A stranger that finds the
-// limit used up by the oracle is owed the next room that there is; what is still
-// owed at the horizon is taken off. It is a bound from above: no client can
-// know a stranger that is yet to come.
+// Strangers go first: the oracle gets what the limits allow, less the strangers' admissions
+// when nobody else is there. If the oracle has used up the limit before a stranger, the
+// next room belongs to the stranger; room owed at the horizon is subtracted. This is an
+// upper bound, since no client can know future strangers.
 //
-// Greedy is the most that can be had from each kind of limit alone. With
-// uneven costs it serves them in the order in which they come, as clients do.
+// Greedy is optimal for each kind of limit alone. With uneven costs it serves work in the
+// order of arrival, as clients do.
 type Oracle struct {
-	// Admissions are the instants at which it is admitted, in order.
+	// Admissions are the instants of its admissions, in order.
 	Admissions []time.Duration
-	// Pools is how many of them are of each pool.
+	// Pools is the number of admissions of each pool.
 	Pools []int64
-	// StrangersThrottled is how many strangers are refused without any client.
+	// StrangersThrottled is the number of strangers that are refused without any client.
 	StrangersThrottled int64
 }
 
-// NewOracle plays the clairvoyant client. The scenario and the seed are those of
-// the run that it is compared with.
+// NewOracle runs the clairvoyant client, with the scenario and seed of the run that it is
+// compared with.
 func NewOracle(s *scenario.Scenario, seed uint64) (*Oracle, error) {
 	return newOracle(s, seed, bounds{})
 }
@@ -91,13 +89,13 @@ func newProphet(s *scenario.Scenario, seed uint64) (*prophet, error) {
 	return p, nil
 }
 
-// limitsOf is the scenario with its limits and faults alone. A knee becomes a
-// limit on the arrivals in a second, strangers are played by the prophet.
+// limitsOf returns the scenario with its limits and faults only. A knee becomes a limit on
+// the arrivals in a second; the prophet handles strangers.
 func limitsOf(s *scenario.Scenario) *scenario.Scenario {
 	c := *s
 	c.Provider.Strangers, c.Provider.Penalty, c.Provider.Suspend = nil, nil, nil
 	c.Provider.Throttle = scenario.Throttle{Status: 429, RetryAfter: scenario.RetryNone, Headers: scenario.HeadersNone}
-	c.Provider.Limits = nil // those of pools stay
+	c.Provider.Limits = nil // those of pools are kept
 	for _, l := range s.Provider.Limits {
 		if l.Kind == scenario.Slowdown {
 			l = scenario.Limit{Kind: scenario.SlidingWindow, Count: max(1, int(l.Knee.PerSecond())), Window: time.Second}
@@ -107,41 +105,41 @@ func limitsOf(s *scenario.Scenario) *scenario.Scenario {
 	return &c
 }
 
-// prophet plays the oracle.
+// prophet runs the oracle.
 type prophet struct {
 	s          *scenario.Scenario
-	lone       *provider.Model // what strangers get without clients
-	room       *provider.Model // the limits, and who has used them
+	lone       *provider.Model // the strangers' admissions without clients
+	room       *provider.Model // the limits and their use
 	spacing    time.Duration
 	places     int
 	clients    []client
 	supply     []agenda // of each pool, the next work of each client
 	pooled     []int64  // admissions of each pool
-	slots      []slot   // places in flight that were ever needed
+	slots      []slot   // attempts in flight
 	flight     agenda   // when an attempt in each place could arrive
-	owed       int      // strangers that are to be let in first
+	owed       int      // strangers that go first
 	admissions []time.Duration
 	bounds     bounds
 }
 
-// slot is a place in flight, with the times of the next attempt in it. Attempts
-// in different places may pass each other on the way, as those of clients do.
+// slot is an attempt in flight, with the times of the next attempt in it. Attempts in
+// different slots may overtake each other, like those of clients.
 type slot struct {
 	vacant        time.Duration // since when
 	uplink, total time.Duration
 }
 
-// next is an attempt of the oracle's that is to be placed.
+// next is an attempt of the oracle that has no slot yet.
 type next struct {
 	client int
 	work   work
 	slot   uint32
-	at     time.Duration // it cannot arrive before
+	at     time.Duration // the earliest arrival
 }
 
-// draw takes the next work of all clients that is for a pool, and the best place for it.
+// draw takes the next work for a pool, of all clients, and the best slot for it.
 func (p *prophet) draw(now time.Duration, pool int) next {
-	ev, _ := p.supply[pool].next() // there is always one for each client
+	ev, _ := p.supply[pool].next() // never empty: there is one for each client
 	c := &p.clients[ev.line]
 	n := next{client: int(ev.line), work: c.take(), at: now}
 	p.supply[pool].plan(event{at: c.next(ev.at), line: ev.line})
@@ -161,7 +159,7 @@ func (p *prophet) draw(now time.Duration, pool int) next {
 	return n
 }
 
-// load draws the times of the next attempt in a place.
+// load draws the times of the next attempt in a slot.
 func (p *prophet) load(place uint32) {
 	s := &p.slots[place]
 	s.uplink, s.total = p.clients[int(place)%len(p.clients)].sampler.Latency()
@@ -206,7 +204,7 @@ func (p *prophet) play() error {
 			pool = 0
 		}
 		if free := p.room.FreeIn(at, pool, cost, busy); free > at {
-			// Until then a change or a stranger may come between.
+			// A change or a stranger may come before that.
 			free = min(free, p.room.NextChange(), max(p.lone.NextStranger(), at))
 			if p.owed > 0 || len(heads) == 1 {
 				now = free
@@ -232,14 +230,14 @@ func (p *prophet) play() error {
 		p.flight.plan(event{at: later(s.vacant, s.uplink), ref: n.slot})
 		heads[head] = p.draw(at, head)
 		for i := range heads {
-			heads[i].at = max(heads[i].at, at+p.spacing) // the ceiling is one for all
+			heads[i].at = max(heads[i].at, at+p.spacing) // all pools share the ceiling
 		}
 	}
 	p.admissions = p.admissions[:max(0, len(p.admissions)-p.owed)]
 	return nil
 }
 
-// soonest is the head that can come first.
+// soonest returns the index of the head that can arrive first.
 func soonest(heads []next) (first int) {
 	for i := range heads {
 		if heads[i].at < heads[first].at {
@@ -249,19 +247,19 @@ func soonest(heads []next) (first int) {
 	return first
 }
 
-// meet lets strangers come, up to an instant.
+// meet lets strangers arrive, up to an instant.
 func (p *prophet) meet(at time.Duration) {
 	before := p.lone.Strangers().Admitted
 	p.lone.Advance(at)
 	p.owed += int(p.lone.Strangers().Admitted - before)
 }
 
-// AfterChange is how long throttles are put down to a change of the limits.
+// AfterChange is how long throttles are attributed to a change of the limits.
 const AfterChange = 5 * time.Minute
 
-// Ledger writes down a run as it happens and draws up its [Result]. [Run] keeps
-// one; a client that is not ours, against the same model, can keep one too.
-// Calls are in the order of their instants. For one goroutine.
+// Ledger records a run and computes its [Result]. [Run] uses one; a foreign client of the
+// same model can use one too. Calls must be in the order of their instants. It is not safe
+// for concurrent use.
 type Ledger struct {
 	s    *scenario.Scenario
 	law  string
@@ -273,22 +271,22 @@ type Ledger struct {
 	admissions          []time.Duration // instants, in order
 	waits               []time.Duration
 
-	workSince time.Duration // since when there has been work and no admission
+	workSince time.Duration // since when there has been work without an admission
 	longest   time.Duration
 
 	sent       []time.Duration // the newest departure under each ceiling
 	violations int64
 
-	change      int // how many changes have been
+	change      int // number of changes so far
 	afterChange int64
 
 	trace *course
 }
 
-// neverSent stands for no departure; any ceiling fits after it.
+// neverSent means no departure; any ceiling allows an attempt after it.
 const neverSent = -provider.Never
 
-// NewLedger makes the ledger of one run of a scenario.
+// NewLedger returns the ledger for one run of a scenario.
 func NewLedger(s *scenario.Scenario, law string, seed uint64) *Ledger {
 	l := &Ledger{s: s, law: law, seed: seed, clients: make([]int64, s.Clients), sent: make([]time.Duration, s.Clients)}
 	for i := range l.sent {
@@ -300,17 +298,17 @@ func NewLedger(s *scenario.Scenario, law string, seed uint64) *Ledger {
 	return l
 }
 
-// KeepTrace makes the result carry a [Trace]. Call it before anything else.
+// KeepTrace adds a [Trace] to the result. Call it first.
 func (l *Ledger) KeepTrace() { l.trace = newCourse(l.s) }
 
-// Pace says that from now on the attempts under a ceiling leave at an interval.
+// Pace records the interval of attempts under a ceiling from now on.
 func (l *Ledger) Pace(now time.Duration, ceiling int, interval time.Duration) {
 	if l.trace != nil {
 		l.trace.pace(now, ceiling, interval)
 	}
 }
 
-// Sent says that an attempt left. Ceilings count from 0: one a client, or a
+// Sent records that an attempt left. Ceilings count from 0: one for each client, or a
 // single one for a fleet.
 func (l *Ledger) Sent(now time.Duration, ceiling int) {
 	if now < l.sent[ceiling]+l.s.Owner.Ceiling {
@@ -319,8 +317,8 @@ func (l *Ledger) Sent(now time.Duration, ceiling int) {
 	l.sent[ceiling] = now
 }
 
-// Pooled says that the newest attempt that [Ledger.Arrived] was called with is one of a
-// pool, from 1.
+// Pooled records that the newest attempt of [Ledger.Arrived] belongs to a pool, counted
+// from 1.
 func (l *Ledger) Pooled(pool int, v provider.Verdict) {
 	if v.Admitted {
 		l.pools[pool-1].Admitted++
@@ -329,8 +327,8 @@ func (l *Ledger) Pooled(pool int, v provider.Verdict) {
 	}
 }
 
-// Arrived says how the provider answered an attempt of a client, from 0, for
-// work that has been there since.
+// Arrived records the provider's response to an attempt of a client, counted from 0, for
+// work that has waited since.
 func (l *Ledger) Arrived(now time.Duration, client int, v provider.Verdict, since time.Duration) {
 	l.attempts++
 	switch {
@@ -351,11 +349,11 @@ func (l *Ledger) Arrived(now time.Duration, client int, v provider.Verdict, sinc
 	}
 }
 
-// Idle says, at the start and right after an admission, when there is work
-// next; leave it out where there is some already.
+// Idle records, at the start and right after an admission, when there will be work; it need
+// not be called if there is some.
 func (l *Ledger) Idle(until time.Duration) { l.workSince = until }
 
-// changed reports whether a change of the limits was lately.
+// changed reports whether the limits changed recently.
 func (l *Ledger) changed(now time.Duration) bool {
 	changes := l.s.Provider.Changes
 	for l.change < len(changes) && changes[l.change].At <= now {
@@ -364,7 +362,7 @@ func (l *Ledger) changed(now time.Duration) bool {
 	return l.change > 0 && now < changes[l.change-1].At+changes[l.change-1].Over+AfterChange
 }
 
-// Result draws up the figures. The model must have been advanced to the horizon.
+// Result computes the result. The model must have been advanced to the horizon.
 func (l *Ledger) Result(oracle *Oracle, m *provider.Model) Result {
 	admitted := int64(len(l.admissions))
 	r := Result{
@@ -409,7 +407,7 @@ func (l *Ledger) Result(oracle *Oracle, m *provider.Model) Result {
 	return r
 }
 
-// bounds end a run before its horizon. The zero value bounds it by [MaxAttempts] alone.
+// bounds may end a run before its horizon. The zero value means [MaxAttempts] alone.
 type bounds struct {
 	most int
 	stop func() error
@@ -422,7 +420,7 @@ func (b bounds) attempts() int {
 	return MaxAttempts
 }
 
-// stopped asks every now and then whether the run is to end; turn counts the calls.
+// stopped calls Stop now and then; turn counts the calls.
 func (b bounds) stopped(turn int) error {
 	if b.stop == nil || turn%256 != 0 {
 		return nil

@@ -32,12 +32,12 @@ const (
 	fillFault  = "#f6e3e4"
 )
 
-// WriteSVG draws the course of a run, 1000 by 480 pixels: the rate that was
-// admitted, the limit (what the oracle was admitted), the pace (what the
-// clients' intervals would have let them send), and below them the throttles. What
-// would be above the top is drawn along it. Changes of the limits are dashed lines, faults are shaded.
-// Rates are means over the longest window of the limits that is at most a tenth
-// of the run, or over a step. The same trace gives the same bytes.
+// WriteSVG draws the course of a run, 1000 by 480 pixels: the admitted rate, the limit (the
+// oracle's admissions), the pace (the rate that the clients' intervals allowed), and at the
+// bottom the throttles. Values beyond the top are drawn at the top. Changes of the limits
+// are dashed lines, faults are shaded. Rates are means over the longest window of the
+// limits that is at most a tenth of the run, or over a step. The same trace gives the same
+// bytes.
 func WriteSVG(w io.Writer, t *Trace) error {
 	p := &plot{Writer: bufio.NewWriter(w), trace: t, horizon: t.Scenario.Horizon}
 	p.measure()
@@ -57,16 +57,16 @@ type plot struct {
 	*bufio.Writer
 	trace         *Trace
 	horizon       time.Duration
-	mean          int // how many steps a rate is the mean of
+	mean          int // the number of steps of a mean
 	limit, served []float64
 	most          float64 // the rate at the top
 }
 
 func (p *plot) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(p, format, args...) // Flush tells the error
+	_, _ = fmt.Fprintf(p, format, args...) // Flush returns the error
 }
 
-// measure works out the rates and the scale.
+// measure computes the rates and the scale.
 func (p *plot) measure() {
 	t := p.trace
 	p.mean = int(max(1, (period(t.Scenario)+t.Step/2)/t.Step))
@@ -92,7 +92,7 @@ func (p *plot) measure() {
 	p.most *= 1.15
 }
 
-// end is where a step ends.
+// end returns the end of a step.
 func (p *plot) end(i int) time.Duration {
 	if i == len(p.trace.Steps)-1 {
 		return p.horizon
@@ -108,7 +108,7 @@ func (p *plot) y(rate float64) float64 {
 	return bottom - (bottom-top)*min(rate/p.most, 1)
 }
 
-// begin draws the ground and the heading, with a note at its right.
+// begin draws the background and the heading, with a note at the right.
 func (p *plot) begin(s *scenario.Scenario, law, note string) {
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="Helvetica, Arial, sans-serif" font-size="12" fill="%s">`+"\n", width, height, inkText)
 	p.printf(`<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
@@ -116,7 +116,7 @@ func (p *plot) begin(s *scenario.Scenario, law, note string) {
 	p.printf(`<text x="%d" y="28" text-anchor="end" fill="%s">%s</text>`+"\n", right, inkFaint, note)
 }
 
-// scale draws an axis of values up to most, with about so many lines.
+// scale draws an axis of values up to most, with about the given number of lines.
 func (p *plot) scale(name string, center int, most, lines float64, y func(float64) float64) {
 	p.printf(`<text transform="translate(18 %d) rotate(-90)" text-anchor="middle">%s</text>`+"\n", center, name)
 	step := nice(most / lines)
@@ -141,7 +141,7 @@ func (p *plot) frame() {
 	p.clock()
 }
 
-// clock draws the axis of time.
+// clock draws the time axis.
 func (p *plot) clock() {
 	unit, name := time.Second, "seconds"
 	switch {
@@ -175,7 +175,7 @@ func (p *plot) events() {
 		p.fault(f)
 	}
 	for i, f := range faults {
-		// In turns at three heights, since faults follow each other closely.
+		// Three heights in turn, since faults may follow each other closely.
 		p.printf(`<text x="%.1f" y="%d" fill="%s" font-size="11">%s</text>`+"\n", p.x(f.At)+4, top+14+14*(i%3), inkFaint, f.Kind)
 	}
 	for _, c := range p.trace.Scenario.Provider.Changes {
@@ -206,7 +206,7 @@ func (p *plot) curves() {
 	p.printf(`<line x1="%d" x2="%d" y1="%d" y2="%[3]d" stroke="%s"/>`+"\n", left, right, bottom, inkFaint)
 }
 
-// steps is a path that holds each value for its step.
+// steps returns a path that holds each value over its step.
 func (p *plot) steps(values []float64, closed bool) string {
 	var b strings.Builder
 	if closed {
@@ -226,8 +226,8 @@ func (p *plot) steps(values []float64, closed bool) string {
 	return b.String()
 }
 
-// throttles draws a bar for each step that had any; tall is many, by logarithm,
-// so that a single one can be seen beside a thousand.
+// throttles draws a bar for each step with throttles. Heights are logarithmic, so that a
+// single throttle is visible beside a thousand.
 func (p *plot) throttles() {
 	var most, total int64
 	for _, s := range p.trace.Steps {
@@ -251,13 +251,13 @@ func (p *plot) throttles() {
 	p.printf(`<text x="%d" y="%d" text-anchor="end" fill="%s">%d</text>`+"\n", left-8, floor-4, inkRefused, p.trace.Scenario.Provider.Throttle.Status)
 }
 
-// curve is a curve's name in the legend.
+// curve is an entry of the legend.
 type curve struct {
 	ink, text string
 	wide      int
 }
 
-// legend names the curves, with a note at its right.
+// legend draws the legend, with a note at the right.
 func (p *plot) legend(note string, curves ...curve) {
 	x := left
 	for _, e := range curves {
@@ -267,7 +267,7 @@ func (p *plot) legend(note string, curves ...curve) {
 	p.printf(`<text x="%d" y="56" text-anchor="end" fill="%s">%s</text>`+"\n", right, inkFaint, note)
 }
 
-// nice is the least of 1, 2 and 5 times a power of ten that is at least x.
+// nice returns the smallest of 1, 2 and 5 times a power of ten that is at least x.
 func nice(x float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(x)))
 	for _, m := range []float64{1, 2, 5} {
@@ -280,7 +280,7 @@ func nice(x float64) float64 {
 
 func number(x float64) string { return strconv.FormatFloat(math.Round(x*1e6)/1e6, 'f', -1, 64) }
 
-// brief is a duration of three figures or so.
+// brief formats a duration with about three digits.
 func brief(d time.Duration) string {
 	switch {
 	case d >= time.Hour:
@@ -299,30 +299,30 @@ func escape(text string) string {
 
 // Trace is the course of a run in steps of equal length.
 type Trace struct {
-	// Scenario is what was run; its changes and faults are drawn too.
+	// Scenario is the scenario; its changes and faults are drawn too.
 	Scenario *scenario.Scenario
 	Law      string
 	Seed     uint64
-	// Step is the length of each step, but the last one's ends at the horizon.
+	// Step is the length of each step. The last one ends at the horizon.
 	Step  time.Duration
 	Steps []Step
 }
 
 // Step is what happened in one step.
 type Step struct {
-	// Admitted and Throttled are the clients' attempts, Limit is what the
-	// oracle was admitted.
+	// Admitted and Throttled count the clients' attempts, and Limit the oracle's
+	// admissions.
 	Admitted, Throttled, Limit int64
-	// Pace is the rate at which the clients' intervals would have let them send,
-	// summed over clients and averaged over the step, in attempts a second.
+	// Pace is the rate that the clients' intervals allowed, summed over clients and
+	// averaged over the step, in attempts a second.
 	Pace float64
 }
 
-// steps is how many steps a run is cut into, about: one for two pixels.
+// steps is the approximate number of steps of a run, one for two pixels.
 const steps = 400
 
-// period is the longest window of the limits that is at most a tenth of the
-// run; 0 when there is none.
+// period returns the longest window of the limits that is at most a tenth of the run; 0 if
+// there is none.
 func period(s *scenario.Scenario) (window time.Duration) {
 	for _, l := range s.Provider.Limits {
 		if l.Window <= s.Horizon/10 {
@@ -332,7 +332,7 @@ func period(s *scenario.Scenario) (window time.Duration) {
 	return window
 }
 
-// stepOf is the length of a step. A period is a whole number of steps, or a step a
+// stepOf returns the length of a step. A period is a whole number of steps, or a step a
 // whole number of periods, so that means over a period are smooth.
 func stepOf(s *scenario.Scenario) time.Duration {
 	step := max(1, s.Horizon/steps)
@@ -345,14 +345,14 @@ func stepOf(s *scenario.Scenario) time.Duration {
 	return step
 }
 
-// course gathers a trace.
+// course collects a trace.
 type course struct {
 	horizon, step time.Duration
 	refused       []int64
-	sent          []float64 // the integral of the pace over each step, in attempts
-	rate          []float64 // of each ceiling, a second
+	sent          []float64 // the pace integrated over each step, in attempts
+	rate          []float64 // of each ceiling, in attempts a second
 	total         float64
-	until         time.Duration // how far sent is
+	until         time.Duration // the end of the integral
 }
 
 func newCourse(s *scenario.Scenario) *course {
@@ -366,7 +366,7 @@ func newCourse(s *scenario.Scenario) *course {
 
 func (c *course) place(at time.Duration) int { return min(int(at/c.step), len(c.sent)-1) }
 
-// end is where a step ends.
+// end returns the end of a step.
 func (c *course) end(i int) time.Duration {
 	if i == len(c.sent)-1 {
 		return c.horizon

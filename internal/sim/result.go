@@ -1,53 +1,51 @@
-// Package sim answers how a control law would fare against a provider, without
-// a provider: it runs the production state machine, [pacing.Core], against
-// the model in package sim/provider, in virtual time, and compares what it got
-// with what a clairvoyant client would have had ([NewOracle]).
+// Package sim simulates a control law against a provider. It runs the production state
+// machine, [pacing.Core], against the model in package sim/provider in virtual time, and
+// compares the result with a clairvoyant client's ([NewOracle]).
 //
-// [Run] is one scenario under one law, [Compare] many under several,
-// [WriteTable] and [WriteSVG] show them. A [Ledger] draws up the same figures
-// for clients of any other make, as long as they talk to the same model.
+// [Run] runs one scenario under one law, [Compare] many under several, and [WriteTable] and
+// [WriteSVG] show the results. A [Ledger] computes the same figures for other clients of
+// the same model.
 //
 // # One run
 //
-// Each client has a Core of its own, seeded from the run's seed and its place,
-// with the scenario's ceiling, initial interval and bound in flight, and with
-// the defaults for the rest: the circuit breaker is in place, as in production.
-// With `fleet: true` there is one Core for all of them, as if they were one process: it
-// paces the sum, its bound in flight is the sum of theirs, and they take turns. With
-// `fleet: {trip: 2ms}` they are members of a fleet: the same cores that run in production,
-// of members and server, exchange messages that take half of trip each, and faults of the
-// link keep them from it. The result then has the figures of one process beside. A client asks when it has
-// something to send, again at the instant that a refusal named, and again after
-// every outcome, since that may have changed the answer; it has one question
-// pending at most. Work that was refused or met a fault goes back to the head of
-// the line; work that was rejected (a suspended account) is dropped, as in
-// production.
+// Each client has its own Core, seeded from the run's seed and its position, with the
+// scenario's ceiling, initial interval and bound on attempts in flight. Everything else has
+// its default, including the circuit breaker, as in production. With `fleet: true` all
+// clients have one Core, as if they were one process: it paces the sum, its bound in flight
+// is the sum of theirs, and they take turns. With `fleet: {trip: 2ms}` they are members of
+// a fleet: the same cores as in production, of members and server, exchange messages that
+// take half of trip each, and faults of the link interrupt them. The result then also has
+// the figures of one process.
 //
-// An attempt reaches the provider after its uplink time. A refusal is back
-// after twice that, an admission after its whole latency. Only what reaches the
-// provider before the horizon counts, for the client and the oracle alike.
+// A client asks when it has something to send, again at the instant that the answer named,
+// and again after every outcome, which may have changed the answer; it has at most one
+// pending question. Work that was refused or met a fault goes back to the head of the line;
+// rejected work (of a suspended account) is dropped, as in production.
+//
+// An attempt reaches the provider after its uplink time. A refusal returns after twice
+// that, an admission after its whole latency. Only attempts that reach the provider before
+// the horizon count, for the client and the oracle alike.
 //
 // # Bulk loads
 //
-// [RunBulk], [CompareBulk], [WriteBulkTable] and [WriteBulkSVG] do the same for
-// scenarios whose workload is bulk: a number of rows is loaded in batches by
-// bulk/dispatch, the core that a real load runs. Each user has a model of the
-// provider of its own, since the limits are a user's. What is compared there is
-// how many batches are in flight, so the laws are others, "fixed:N" among them,
-// and the yardstick is the best of those instead of an oracle.
+// [RunBulk], [CompareBulk], [WriteBulkTable] and [WriteBulkSVG] do the same for scenarios
+// whose workload is bulk: rows are loaded in batches by internal/dispatch, the core of real
+// loads. Each user has its own model of the provider, since the limits are per user. The
+// laws control the number of batches in flight, so they are other laws, including
+// "fixed:N", and results are compared with the best of those instead of an oracle.
 //
-// How long a batch takes is decided when it reaches the provider, from its rows
-// and from what is worked on already. Its execution time is charged then.
+// The duration of a batch is decided when it reaches the provider, from its rows and the
+// batches in execution. Its execution time is charged then.
 //
 // # Time and chance
 //
-// Instants are durations since the scenario's start. Nothing here reads a
-// clock, sleeps or starts a goroutine. Everything random comes from the seed,
-// events of one instant happen in the order in which they were planned, and no
-// map is walked: the same scenario, law and seed give the same bytes.
+// Instants are durations since the scenario's start. Nothing here reads a clock, sleeps or
+// starts a goroutine. All random numbers come from the seed, events at one instant happen
+// in the order in which they were planned, and no map is iterated: the same scenario, law
+// and seed give the same bytes.
 //
-// Do not use it to predict a provider whose limits you do not know: it answers
-// for the model only. A run is for one goroutine; runs may go side by side.
+// The results are about the model. Do not use them to predict a provider whose limits you
+// do not know. A run must not be used concurrently; runs may be concurrent.
 package sim
 
 import (
@@ -67,99 +65,94 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Result is what came of a run. Its JSON has these fields in this order; what
-// is unknown, or has no meaning for the scenario, is null and never 0.
+// Result is the result of a run. Its JSON has these fields in this order. A figure that is
+// unknown, or meaningless for the scenario, is null and never 0.
 type Result struct {
-	// Scenario, Law and Seed are what was run.
+	// Scenario, Law and Seed identify the run.
 	Scenario string `json:"scenario"`
 	Law      string `json:"law"`
 	Seed     uint64 `json:"seed"`
-	// HorizonS is how long it lasted, in seconds.
+	// HorizonS is the duration, in seconds.
 	HorizonS float64 `json:"horizon_s"`
-	// Attempts reached the provider before the horizon. They are the sum of
-	// Admitted, Throttled and those that met a fault or a suspension.
+	// Attempts counts attempts that reached the provider before the horizon: the Admitted,
+	// the Throttled and those that met a fault or a suspension.
 	Attempts int64 `json:"attempts"`
-	// Admitted were served.
+	// Admitted counts attempts that were served.
 	Admitted int64 `json:"admitted"`
-	// Throttled were refused by a limit or by the block of a penalty. An
-	// outage, a reset and a suspension are not throttles.
+	// Throttled counts attempts refused by a limit or by the block of a penalty, but not by
+	// an outage, a reset or a suspension.
 	Throttled int64 `json:"throttled"`
-	// ThrottledPer1000 is Throttled for each 1000 admitted; null when none was
-	// admitted.
+	// ThrottledPer1000 is Throttled per 1000 admitted; null if none was admitted.
 	ThrottledPer1000 *float64 `json:"throttled_per_1000"`
-	// GoodputRatio is Admitted as a part of what the [Oracle] is admitted, at
-	// most 1; null when the oracle gets nothing.
+	// GoodputRatio is Admitted as a part of the [Oracle]'s admissions, at most 1; null if
+	// the oracle has none.
 	GoodputRatio *float64 `json:"goodput_ratio"`
-	// TimeTo90PctS is the first whole second at which the clients were admitted,
-	// over the trailing window, at least 90 % of what the oracle was over the
-	// same window; null when that never happened. The window is 10 s, or the
-	// longest window of the limits, or the time in which the oracle is admitted
-	// 20 on average, whichever is longest; it begins no earlier than the run. A
-	// window in which the oracle gets nothing says nothing.
+	// TimeTo90PctS is the first whole second at which the clients' admissions in the
+	// trailing window were at least 90 % of the oracle's in the same window; null if that
+	// never happened. The window is 10 s, the longest window of the limits, or the mean
+	// time of 20 oracle admissions, whichever is longest. It begins no earlier than the
+	// run, and a window without oracle admissions does not count.
 	TimeTo90PctS *float64 `json:"time_to_90pct_s"`
-	// LongestBlockS is the longest time in which no client was admitted though
-	// one of them had work, in seconds: from the last admission, the arrival of
-	// work after idling or the start, until the next admission or the horizon.
+	// LongestBlockS is the longest time without an admission of a client that had work, in
+	// seconds: from the last admission, the arrival of work after idling or the start,
+	// until the next admission or the horizon.
 	LongestBlockS float64 `json:"longest_block_s"`
-	// WaitP50MS and WaitP99MS are percentiles, by nearest rank, of how long work
-	// waited until the provider admitted it, in milliseconds: from its arrival
-	// (open), or from when it was next in line (backlog), over all its attempts;
-	// null when nothing was admitted.
+	// WaitP50MS and WaitP99MS are percentiles, by nearest rank, of the time until work was
+	// admitted, over all its attempts, in milliseconds: from its arrival (open), or from
+	// when it was next in line (backlog); null if nothing was admitted.
 	WaitP50MS *float64 `json:"wait_p50_ms"`
 	WaitP99MS *float64 `json:"wait_p99_ms"`
-	// Suspended is whether the provider suspended the account: the run has failed.
+	// Suspended reports whether the provider suspended the account, so that the run failed.
 	Suspended bool `json:"suspended"`
-	// ThrottlesPerChange is the mean number of throttles in the 5 minutes after
-	// a change of the limits (of one that takes a time: during it and in the 5
-	// minutes after), or until the next change when that is sooner;
-	// null without changes.
+	// ThrottlesPerChange is the mean number of throttles in the 5 minutes after a change of
+	// the limits, or until the next change if that is sooner; for a gradual change also
+	// during it; null if there are no changes.
 	ThrottlesPerChange *float64 `json:"throttles_per_change"`
-	// StrangersHarm is how many more strangers were refused than if the clients
-	// had not been there, at least 0; null without strangers.
+	// StrangersHarm is how many more strangers were refused than without the clients, at
+	// least 0; null without strangers.
 	StrangersHarm *int64 `json:"strangers_harm"`
-	// CeilingViolations counts attempts that left less than the ceiling after
-	// the one before, under the same ceiling. The ledger counts them itself,
-	// from the instants alone.
+	// CeilingViolations counts attempts that left earlier than the ceiling allowed after
+	// the one before. The ledger counts them from the instants alone.
 	CeilingViolations int64 `json:"ceiling_violations"`
-	// FairnessJain is Jain's index of the clients' admissions, from 1/n to 1;
-	// null for a single client and when nothing was admitted.
+	// FairnessJain is Jain's index of the clients' admissions, from 1/n to 1; null for a
+	// single client or without admissions.
 	FairnessJain *float64 `json:"fairness_jain"`
-	// Belief is what the law of the first client, or of the fleet, holds the
-	// limit to be at the end; null for a law that holds no belief.
+	// Belief is the estimate of the limit at the end, by the law of the first client or of
+	// the fleet; null for a law without one.
 	Belief *Belief `json:"belief"`
 
-	// Fleet has what is particular to a fleet with a link; absent otherwise.
+	// Fleet has figures of a fleet with a link; absent otherwise.
 	Fleet *FleetResult `json:"fleet,omitempty"`
 
-	// Pools are the figures of each pool, in the order of the scenario.
+	// Pools are the results of each pool, in the order of the scenario.
 	Pools []PoolResult `json:"pools,omitempty"`
 
-	// Notes say what of the scenario had no effect, in a sentence each.
+	// Notes list settings of the scenario that had no effect, a sentence for each.
 	Notes []string `json:"notes,omitempty"`
 
-	// Blocks is how many blocks of a penalty began, and BlocksPushed in how many of
-	// those another attempt was refused.
+	// Blocks counts blocks of a penalty, and BlocksPushed those in which another attempt
+	// was refused.
 	Blocks       int64 `json:"-"`
 	BlocksPushed int64 `json:"-"`
-	// Trace is the course of the run; nil unless it was asked for.
+	// Trace is the course of the run; nil unless Options.Trace is set.
 	Trace *Trace `json:"-"`
 }
 
-// PoolResult is what came of the attempts of one pool.
+// PoolResult is the result of one pool.
 type PoolResult struct {
 	Name      string `json:"name"`
 	Admitted  int64  `json:"admitted"`
 	Throttled int64  `json:"throttled"`
-	// GoodputRatio is Admitted as a part of what the [Oracle] is admitted in the pool, at
-	// most 1; null when it gets nothing.
+	// GoodputRatio is Admitted as a part of the [Oracle]'s admissions in the pool, at most
+	// 1; null if it has none.
 	GoodputRatio *float64 `json:"goodput_ratio"`
 }
 
-// Belief is what a law thinks that it faces.
+// Belief is a law's estimate of the limit.
 type Belief struct {
-	// Kind is the kind of limit, in the words of scenario.Kind.
+	// Kind is the kind of limit, as in scenario.Kind.
 	Kind string `json:"kind"`
-	// Limit is its size, in attempts a window; 0 when it is not known.
+	// Limit is its size, in attempts per window; 0 if unknown.
 	Limit float64 `json:"limit"`
 	// WindowS is the length of its window in seconds; 0 for a limit without one.
 	WindowS float64 `json:"window_s"`
@@ -167,16 +160,16 @@ type Belief struct {
 	Confidence float64 `json:"confidence"`
 }
 
-// JSON is the result as indented JSON with a newline at its end: the same bytes
-// for the same result.
+// JSON returns the result as indented JSON with a final newline. The same result gives the
+// same bytes.
 func (r *Result) JSON() ([]byte, error) {
 	b, err := json.MarshalIndent(r, "", "  ")
 	return append(b, '\n'), err
 }
 
-// Compare runs every scenario under every law with one seed: the results are in
-// the order of the scenarios, and within a scenario in that of the laws. The
-// oracle is asked once a scenario. The first error ends it.
+// Compare runs every scenario under every law with one seed. The results are in the order
+// of the scenarios and, for each, of the laws. The oracle runs once for each scenario.
+// Compare stops at the first error.
 func Compare(scenarios []*scenario.Scenario, laws []string, seed uint64) ([]Result, error) {
 	results := make([]Result, 0, len(scenarios)*len(laws))
 	for _, s := range scenarios {
@@ -195,14 +188,14 @@ func Compare(scenarios []*scenario.Scenario, laws []string, seed uint64) ([]Resu
 	return results, nil
 }
 
-// percentile is by nearest rank, of instants in order; p is from 1 to 100.
+// percentile returns a percentile by nearest rank of sorted durations; p is from 1 to 100.
 func percentile(sorted []time.Duration, p int) time.Duration {
 	rank := (len(sorted)*p + 99) / 100
 	return sorted[max(rank, 1)-1]
 }
 
-// jain is the fairness index of R. Jain, D. Chiu and W. Hawe (1984): 1 when all
-// get the same, 1/n when one gets everything. Something must have been got.
+// jain is the fairness index of R. Jain, D. Chiu and W. Hawe (1984): 1 for equal shares,
+// 1/n if one has everything. The sum must not be 0.
 func jain(shares []int64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, n := range shares {
@@ -213,8 +206,8 @@ func jain(shares []int64) float64 {
 	return sum * sum / (float64(len(shares)) * squares)
 }
 
-// trailing is the window over which rates are compared: long enough for the
-// longest window of the limits, and for 20 of the oracle's admissions.
+// trailing returns the window over which rates are compared: at least the longest window of
+// the limits, and the time of 20 of the oracle's admissions.
 func trailing(s *scenario.Scenario, best int) time.Duration {
 	return min(s.Horizon, max(10*time.Second, maxWindow(s), time.Duration(20*float64(s.Horizon)/float64(best))))
 }
@@ -226,8 +219,8 @@ func maxWindow(s *scenario.Scenario) (window time.Duration) {
 	return window
 }
 
-// caughtUp is the first whole second at which the client was admitted at least
-// 90 % of what the oracle was, which was something, over the trailing window.
+// caughtUp returns the first whole second at which the client had at least 90 % of the
+// oracle's admissions, if there were any, in the trailing window.
 func caughtUp(client, oracle []time.Duration, window, horizon time.Duration) (at time.Duration, ok bool) {
 	var c, o span
 	for at = time.Second; at <= horizon; at += time.Second {
@@ -239,10 +232,10 @@ func caughtUp(client, oracle []time.Duration, window, horizon time.Duration) (at
 	return 0, false
 }
 
-// span counts the instants of a stretch that only moves forward.
+// span counts the instants in a range that only moves forward.
 type span struct{ from, to int }
 
-// count is how many of the instants are in [from, to).
+// count returns the number of instants in [from, to).
 func (s *span) count(instants []time.Duration, from, to time.Duration) int {
 	for s.to < len(instants) && instants[s.to] < to {
 		s.to++
@@ -253,7 +246,7 @@ func (s *span) count(instants []time.Duration, from, to time.Duration) int {
 	return s.to - s.from
 }
 
-// round keeps some decimals, so that results can be read.
+// round rounds to a number of decimals, for readable results.
 func round(x float64, decimals int) float64 {
 	scale := math.Pow10(decimals)
 	return math.Round(x*scale) / scale
@@ -263,10 +256,10 @@ func seconds(d time.Duration) float64 { return round(d.Seconds(), 3) }
 
 func millis(d time.Duration) float64 { return round(float64(d)/float64(time.Millisecond), 3) }
 
-// unknown stands in a table for what has no value: never 0.
+// unknown is the text for a figure without a value: never 0.
 const unknown = "-"
 
-// texts is how many of the first columns are aligned to the left.
+// texts is the number of left-aligned columns, which come first.
 const texts = 2
 
 // column is one figure of a table.
@@ -275,7 +268,7 @@ type column[R any] struct {
 	cell func(*R) string
 }
 
-// columns are the figures of the table.
+// columns are the columns of the table.
 var columns = []column[Result]{
 	{"scenario", func(r *Result) string { return r.Scenario }},
 	{"law", func(r *Result) string { return r.Law }},
@@ -313,7 +306,7 @@ func known(x *float64, decimals int, unit string) string {
 	return strconv.FormatFloat(*x, 'f', decimals, 64) + unit
 }
 
-// bulkColumns are the figures of the table of bulk loads.
+// bulkColumns are the columns of the table of bulk loads.
 var bulkColumns = []column[BulkResult]{
 	{"scenario", func(r *BulkResult) string { return r.Scenario }},
 	{"law", func(r *BulkResult) string { return r.Law }},
@@ -330,8 +323,8 @@ var bulkColumns = []column[BulkResult]{
 	{"ended", func(r *BulkResult) string { return r.Ended() }},
 }
 
-// WriteTable writes the results for a person: a line each, in aligned columns, and below it
-// what is particular to fleets with a link.
+// WriteTable writes the results as a table for people, one line each, and after it the
+// figures of fleets with a link.
 func WriteTable(w io.Writer, results []Result) error {
 	err := writeTable(w, columns, results)
 	for i := range results {
@@ -342,7 +335,7 @@ func WriteTable(w io.Writer, results []Result) error {
 	return err
 }
 
-// fleetText says what is particular to a fleet.
+// fleetText returns the figures of a fleet.
 func (r *Result) fleetText() string {
 	f, percent := r.Fleet, func(x *float64) string {
 		if x == nil {
@@ -355,8 +348,8 @@ func (r *Result) fleetText() string {
 		known(f.Alone.GoodputRatio, 3, ""), known(f.Alone.ThrottledPer1000, 2, ""), percent(f.Alone.Overshoot))
 }
 
-// WriteBulkTable is [WriteTable] for bulk loads: mean and max are of the batches
-// in flight, retry-after is the sum and longest the longest of the waits.
+// WriteBulkTable is like [WriteTable] for bulk loads: mean and max are about batches in
+// flight, retry-after is the sum of the waits and longest the longest one.
 func WriteBulkTable(w io.Writer, results []BulkResult) error {
 	return writeTable(w, bulkColumns, results)
 }
@@ -395,35 +388,34 @@ func writeTable[R any](w io.Writer, columns []column[R], results []R) error {
 	return err
 }
 
-// Options say how a scenario is run.
+// Options configure a run.
 type Options struct {
-	// Law is the control law by name, one of control.Names. Default
-	// control.DefaultLaw.
+	// Law is the name of the control law, one of control.Names. Default control.DefaultLaw.
 	Law string
-	// Seed decides everything that is left to chance. 0 is a seed like any other.
+	// Seed determines all random numbers. 0 is a seed like any other.
 	Seed uint64
-	// Trace keeps what a plot needs, in [Result.Trace].
+	// Trace collects the data for a plot in [Result.Trace].
 	Trace bool
-	// MaxAttempts bounds the run, and its oracle, where that is less than the constant of
-	// that name; 0 is the constant.
+	// MaxAttempts bounds the run and its oracle, if it is less than the constant
+	// MaxAttempts; 0 means the constant.
 	MaxAttempts int
-	// Stop ends the run, and its oracle, with its error as soon as it has one. It is called
-	// again and again; nil never ends it.
+	// Stop is called repeatedly and ends the run, and its oracle, with its error. nil never
+	// ends it.
 	Stop func() error
-	// OnAttempt is called with each attempt that reaches the provider, in the order in
-	// which they do; nil is not.
+	// OnAttempt, if not nil, is called for each attempt that reaches the provider, in order
+	// of arrival.
 	OnAttempt func(fit.Attempt)
 }
 
-// Player runs one scenario with one seed under any number of laws. It asks the oracle
-// only once.
+// Player runs one scenario with one seed under any number of laws. It runs the oracle only
+// once.
 type Player struct {
 	s      *scenario.Scenario
 	seed   uint64
 	oracle *Oracle
 }
 
-// NewPlayer asks the oracle. The scenario must come from scenario.Parse.
+// NewPlayer runs the oracle. The scenario must come from scenario.Parse.
 func NewPlayer(s *scenario.Scenario, seed uint64) (*Player, error) {
 	oracle, err := NewOracle(s, seed)
 	if err != nil {
@@ -432,17 +424,17 @@ func NewPlayer(s *scenario.Scenario, seed uint64) (*Player, error) {
 	return &Player{s: s, seed: seed, oracle: oracle}, nil
 }
 
-// Oracle is what the clairvoyant client is admitted.
+// Oracle returns the clairvoyant client's result.
 func (p *Player) Oracle() *Oracle { return p.oracle }
 
-// Run is [Run] under a law, with the player's seed.
+// Run is like the function [Run] under a law, with the player's seed.
 func (p *Player) Run(law string) (Result, error) {
 	return run(p.s, Options{Law: law, Seed: p.seed}, p.oracle)
 }
 
-// Run plays a scenario, which must come from scenario.Parse or scenario.Load.
-// It is an error when the law is unknown, when the scenario cannot be modelled
-// and when it takes more than [MaxAttempts].
+// Run runs a scenario, which must come from scenario.Parse or scenario.Load. It returns an
+// error if the law is unknown, the scenario cannot be modelled, or the run needs more than
+// [MaxAttempts].
 func Run(s *scenario.Scenario, o Options) (Result, error) {
 	oracle, err := newOracle(s, o.Seed, bounds{o.MaxAttempts, o.Stop})
 	if err != nil {

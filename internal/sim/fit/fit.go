@@ -1,6 +1,6 @@
-// Package fit answers which limits a provider has, from what it let through and what
-// it refused: [Parse] reads a recorded trace, [Fit] finds the limits that explain it,
-// and [Result.Scenario] is a scenario with them.
+// Package fit finds a provider's limits from the attempts that it admitted and refused:
+// [Parse] reads a recorded trace, [Fit] finds the limits that explain it, and
+// [Result.Scenario] writes a scenario with them.
 //
 // # How
 //
@@ -12,11 +12,11 @@
 // parameters cost. Then the next one is looked for in what is still unexplained, for the
 // account or for one pool.
 //
-// What cannot be seen is not found: a limit that nothing met, costs and execution time,
-// other users. A provider that blocks for longer after a refusal is fitted as well as a
-// limit can; [Result.WouldAdmit] says how much that left out.
+// Limits that had no effect on the trace are not found, nor are limits on cost and
+// execution time, nor other users. For a provider that blocks for a time after a refusal,
+// the closest limit is found; [Result.WouldAdmit] shows the difference.
 //
-// It is pure: no clock, no I/O. The same trace gives the same result.
+// The package is pure: no clock, no I/O. The same trace gives the same result.
 package fit
 
 import (
@@ -30,67 +30,67 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// ErrNoRefusal is what [Fit] gives for a trace that shows no limit.
+// ErrNoRefusal is the error of [Fit] for a trace that shows no limit.
 var ErrNoRefusal = errors.New("nothing was refused, so nothing shows where a limit is")
 
-// ErrAllRefused is what [Fit] gives for a trace in which nothing was let through.
+// ErrAllRefused is the error of [Fit] for a trace without an admitted attempt.
 var ErrAllRefused = errors.New("everything was refused, so nothing shows what a limit lets through")
 
-// Bounds of what is looked for.
+// Bounds of the search.
 const (
 	maxLimits = 4
 	maxPools  = 32
 )
 
-// Result is what was found.
+// Result has the limits that were found.
 type Result struct {
-	// Attempts are all of the trace, the sum of the three below.
+	// Attempts is the number of attempts in the trace, the sum of the next three.
 	Attempts int `json:"attempts"`
 	Admitted int `json:"admitted"`
 	Refused  int `json:"refused"`
-	// Unclear met an outage, or no answer: they are left out.
+	// Unclear counts attempts that met an outage or had no response. They are ignored.
 	Unclear int `json:"unclear"`
 	// SpanS is the time from the first to the last, in seconds.
 	SpanS float64 `json:"span_s"`
-	// Limits are those that were found, the one that explains most first.
+	// Limits are the limits that were found, the one that explains most first.
 	Limits []Limit `json:"limits"`
-	// WouldRefuse is how many of Admitted these limits would have refused, WouldAdmit
-	// how many of Refused they would have let through.
+	// WouldRefuse is how many of Admitted these limits would have refused, and WouldAdmit
+	// how many of Refused they would have admitted.
 	WouldRefuse int `json:"would_refuse"`
 	WouldAdmit  int `json:"would_admit"`
-	// Others are the best limits of the other kinds, each instead of the first.
+	// Others are the best limits of other kinds, each as a replacement for the first.
 	Others []Limit `json:"others"`
 
 	counted  bool // refused attempts use up the limits
 	attempts []Attempt
 }
 
-// Limit is one that was found.
+// Limit is a limit that was found.
 type Limit struct {
 	scenario.Limit `json:"-"`
-	// Kind is its kind, in the words of scenario files, and Text all of it.
+	// Kind is its kind, as in scenario files, and Text its full description.
 	Kind scenario.Kind `json:"kind"`
 	Text string        `json:"text"`
-	// Size is how many it allows in a window, at once, or of a bucket its burst.
+	// Size is the number of attempts that it allows in a window or at once, or a bucket's
+	// burst.
 	Size float64 `json:"size"`
-	// WindowS is the length of its window in seconds; 0 without one.
+	// WindowS is the length of its window in seconds; 0 if it has none.
 	WindowS float64 `json:"window_s,omitzero"`
-	// RatePerMin is what it sustains; 0 for one that has no rate.
+	// RatePerMin is the rate that it sustains; 0 if it has none.
 	RatePerMin float64 `json:"rate_per_min,omitzero"`
-	// LeastPerMin and MostPerMin are the bounds of the rates that explain the trace as
-	// well; 0 where they are within a twentieth of RatePerMin, or it has none.
+	// LeastPerMin and MostPerMin bound the rates that explain the trace equally well; 0 if
+	// they are within a twentieth of RatePerMin, or it has none.
 	LeastPerMin float64 `json:"least_per_min,omitzero"`
 	MostPerMin  float64 `json:"most_per_min,omitzero"`
-	// Pool is whose it is; empty for the account.
+	// Pool is its pool; empty for the account.
 	Pool string `json:"pool,omitempty"`
-	// CountsRejected says that refused attempts use it up too.
+	// CountsRejected reports that refused attempts count against it too.
 	CountsRejected bool `json:"counts_rejected,omitzero"`
-	// Confidence is from 0 to 1: how much better it explains the trace than the next
-	// kind does, how often the limit was met, how much is explained at all, and how
-	// exactly the trace says how fast it is.
+	// Confidence is from 0 to 1. It depends on how much better the limit explains the trace
+	// than the next kind does, how often the limit was met, how much is explained at all,
+	// and how exact the rate is.
 	Confidence float64 `json:"confidence"`
-	// WouldRefuse and WouldAdmit are those of Result, of this limit alone and of the
-	// attempts that it is about.
+	// WouldRefuse and WouldAdmit are as in Result, for this limit and its attempts alone.
 	WouldRefuse int `json:"would_refuse"`
 	WouldAdmit  int `json:"would_admit"`
 }
@@ -136,12 +136,11 @@ func Fit(attempts []Attempt) (*Result, error) {
 	return r, nil
 }
 
-// pointsOf is the attempts as the limiter saw them, in its order. If the trace does not
-// say when attempts arrived, a refused one is taken to have arrived half way between
-// request and answer; half of the time that refused ones took is the way there for the
-// others.
+// pointsOf returns the attempts as the limiter saw them, in its order. If the trace does
+// not have arrival times, a refused attempt is assumed to have arrived half way between
+// request and response; for the others, half of the refusals' mean time is used.
 //
-// The jitter is how far the way there of most refused attempts is from the median.
+// jitter is the distance of most refused attempts' uplink times from the median.
 func pointsOf(attempts []Attempt) (points []point, jitter time.Duration) {
 	var half []time.Duration
 	for i := range attempts {
@@ -176,10 +175,10 @@ func pointsOf(attempts []Attempt) (points []point, jitter time.Duration) {
 	return points, jitter
 }
 
-// minJitter is the jitter that clocks and limiters have that count whole milliseconds.
+// minJitter is the jitter of clocks and limiters that count whole milliseconds.
 const minJitter = 2 * time.Millisecond
 
-// middle is the median; 0 of nothing.
+// middle returns the median; 0 of nothing.
 func middle(of []time.Duration) time.Duration {
 	if len(of) == 0 {
 		return 0
@@ -188,22 +187,22 @@ func middle(of []time.Duration) time.Duration {
 	return of[len(of)/2]
 }
 
-// mind is the explanation of a trace so far.
+// mind is the current explanation of a trace.
 type mind struct {
 	points []point
 	jitter time.Duration
 	held   []held
 }
 
-// held is a limit that is taken to be one of the provider's.
+// held is a limit that is part of the explanation.
 type held struct {
 	found
 	pool   string
 	mine   []bool
-	others []found // of the other kinds, the best first
+	others []found // of other kinds, the best first
 }
 
-// look takes one limit after another, as long as each explains enough.
+// look adds limits as long as each explains enough.
 func (m *mind) look() {
 	before := m.open()
 	least := max(6, 0.05*before)
@@ -214,8 +213,8 @@ func (m *mind) look() {
 		}
 		m.held = append(m.held, next)
 		before = next.open
-		// The earlier limits were fitted to explain everything; fit them again to explain what
-		// this one leaves.
+		// The earlier limits were fitted to explain everything. Fit them again to what this
+		// one does not explain.
 		for i := 0; i < len(m.held)-1; i++ {
 			if again, ok := m.without(i).within(m.held[i].pool); ok && again.open < before {
 				m.held[i], before = again, again.open
@@ -224,7 +223,7 @@ func (m *mind) look() {
 	}
 }
 
-// open is what no limit yet explains.
+// open returns what no limit explains yet.
 func (m *mind) open() float64 {
 	return newScope(m.points, make([]bool, len(m.points)), m.marked(), 0).none()
 }
@@ -237,12 +236,12 @@ func (m *mind) marked() []bool {
 	return full
 }
 
-// without is the mind that lacks one limit.
+// without returns the mind without one limit.
 func (m *mind) without(i int) *mind {
 	return &mind{points: m.points, jitter: m.jitter, held: slices.Delete(slices.Clone(m.held), i, i+1)}
 }
 
-// next is the limit that explains most of what is open: of the account, or of a pool.
+// next returns the limit that explains most of the rest, of the account or a pool.
 func (m *mind) next() (best held, ok bool) {
 	for _, pool := range m.pools() {
 		if h, found := m.within(pool); found && (!ok || h.cost < best.cost) {
@@ -252,8 +251,7 @@ func (m *mind) next() (best held, ok bool) {
 	return best, ok
 }
 
-// pools lists the account, as "", and if there are several pools those in which
-// something was refused.
+// pools lists the account, as "", and the pools with refusals if there are several pools.
 func (m *mind) pools() []string {
 	refused, all := map[string]bool{}, map[string]bool{}
 	for i := range m.points {
@@ -290,7 +288,7 @@ func (m *mind) within(pool string) (h held, ok bool) {
 	return h, !math.IsInf(h.above, 1)
 }
 
-// mark marks what the limit would have refused.
+// mark marks the attempts that the limit would have refused.
 func (h *held) mark(points []point, full []bool) {
 	var only []point
 	for i := range points {
@@ -307,8 +305,7 @@ func (h *held) mark(points []point, full []bool) {
 	}
 }
 
-// mistakes counts the attempts that were let through though they are marked, and those
-// that were refused though they are not.
+// mistakes counts the admitted attempts that are marked, and the refused ones that are not.
 func mistakes(points []point, mine, full []bool) (wouldRefuse, wouldAdmit int) {
 	for i := range points {
 		switch {
@@ -322,7 +319,7 @@ func mistakes(points []point, mine, full []bool) (wouldRefuse, wouldAdmit int) {
 	return wouldRefuse, wouldAdmit
 }
 
-// limit is a rule of a pool as a limit.
+// limit returns a rule of a pool as a limit.
 func (m *mind) limit(h *held, f found) Limit {
 	one := held{found: f, mine: h.mine}
 	full := make([]bool, len(m.points))
@@ -340,14 +337,14 @@ func (m *mind) limit(h *held, f found) Limit {
 	return l
 }
 
-// exact is how far from a rate those may be that explain the trace as well, before they are
-// worth telling.
+// exact is the ratio up to which rates that explain the trace equally well are not
+// reported.
 const exact = 1.05
 
-// confidence is the product of four factors: the share of the trace that is explained,
-// how likely this kind is among all kinds, how often the limit was met: a half for
-// once, more for each further time, and how exactly the trace says how fast it is. Refusals
-// in a row say little more than one does.
+// confidence is the product of four factors: the share of the trace that is explained, the
+// likelihood of this kind among all kinds, how often the limit was met (a half for once,
+// more for each further time), and how exact the rate is. Consecutive refusals count little
+// more than one.
 func (m *mind) confidence(h *held, f found) float64 {
 	all, blocks, refused := tally{}, 0, 0
 	before := false
@@ -378,7 +375,7 @@ func (m *mind) confidence(h *held, f found) float64 {
 	return math.Round(1e3*math.Sqrt(max(0, explained))/sum*(1-math.Pow(0.5, float64(blocks)))*sharp) / 1e3
 }
 
-// limit is the rule with the size at its cut.
+// limit returns the rule with the size at its cut.
 func (f *found) limit() scenario.Limit {
 	l := scenario.Limit{Kind: f.kind, Align: f.align, Window: f.window}
 	if f.kind == scenario.TokenBucket {
@@ -390,7 +387,7 @@ func (f *found) limit() scenario.Limit {
 	return l
 }
 
-// between is the roundest whole number of a range, or the one next to it.
+// between returns the roundest whole number in a range, or the one next to it.
 func between(low, high float64) int {
 	low, high = math.Ceil(low), math.Floor(high)
 	if low >= high {
@@ -400,7 +397,7 @@ func between(low, high float64) int {
 	return int(math.Round(x))
 }
 
-// rateOf is a rate as a file has it: in the unit in which it is shortest.
+// rateOf returns a rate in the unit in which it is shortest.
 func rateOf(perSecond float64) scenario.Rate {
 	best, digits := "", math.MaxInt
 	for _, u := range []struct {

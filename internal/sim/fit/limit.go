@@ -8,21 +8,21 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// point is an attempt as a limiter sees it.
+// point is an attempt as the limiter sees it.
 type point struct {
-	at, end time.Duration // when it arrived, and when the work on it was over
+	at, end time.Duration // its arrival, and the end of its work
 	pool    string
 	refused bool
 }
 
-// rule is a limit without a size: it says how much is in use when an attempt arrives.
+// rule is a limit without a size: it computes how much is in use when an attempt arrives.
 type rule struct {
 	kind    scenario.Kind
 	align   scenario.Align
 	window  time.Duration
-	rate    float64 // a bucket's, tokens a second
-	burst   float64 // a bucket's
-	counted bool    // refused attempts use it up too
+	rate    float64 // of a bucket, in tokens a second
+	burst   float64 // of a bucket
+	counted bool    // refused attempts count too
 }
 
 // usage returns how much is in use as each point arrives; it reuses to if that is large
@@ -175,10 +175,10 @@ func (s *scope) bestCut() cut {
 		held.all, held.refused = held.all+side.all, held.refused+side.refused
 		room.all, room.refused = room.all-side.all, room.refused-side.refused
 		if held.refused*room.all <= room.refused*held.all {
-			continue // it would refuse what was rather let through
+			continue // it would refuse mostly admitted attempts
 		}
 		if open := held.surprise() + room.surprise(); open < best.open {
-			below := b - 1 // the next value that was seen
+			below := b - 1 // the next value that occurs
 			for below > 0 && sides[below].all == 0 {
 				below--
 			}
@@ -192,7 +192,7 @@ func (s *scope) bestCut() cut {
 	return best
 }
 
-// cutAt is the best of some sizes.
+// cutAt returns the best of some sizes.
 func (s *scope) cutAt(sizes [3]float64) cut {
 	var over [3]struct{ all, refused int }
 	for i, f := range s.fates {
@@ -215,7 +215,7 @@ func (s *scope) cutAt(sizes [3]float64) cut {
 		held := tally{s.held.all + all, s.held.refused + refused}
 		room := tally{s.room.all - all, s.room.refused - refused}
 		if held.refused*room.all <= room.refused*held.all {
-			continue // it would refuse what was rather let through
+			continue // it would refuse mostly admitted attempts
 		}
 		if open := held.surprise() + room.surprise(); open < best.open {
 			best = cut{above: above, low: above, high: above, open: open}

@@ -13,39 +13,39 @@ import (
 type found struct {
 	rule
 	cut
-	cost float64 // what it leaves open, and what its own numbers cost
-	// A bucket's rate may be any from slowest to quickest for all that the trace says.
+	cost float64 // what it leaves unexplained, plus the cost of its parameters
+	// The trace allows any bucket rate from slowest to quickest.
 	slowest, quickest float64
 }
 
-// The numbers of a search, in nats where nothing else is said.
+// The parameters of the search, in nats unless stated otherwise.
 const (
-	rateStep, windowStep, countedStep = 0.06, 0.04, 0.08 // from one that is tried to the next, as a part of it
+	rateStep, windowStep, countedStep = 0.06, 0.04, 0.08 // relative steps
 	burstStep                         = 1.3
 
 	minWindow  = 20 * time.Millisecond
-	fastest    = 100   // a bucket's rate, as a multiple of the mean rate that was let through
-	refined    = 6     // how many of those that are tried are looked at more closely
-	odd        = 2     // what a window costs that nobody would configure
-	countsCost = 2     // what it costs that refused attempts are counted
-	sameAgain  = 0.5   // less than that is no difference
-	rounded    = 0.005 // what of all that is explained a round number may cost
+	fastest    = 100   // maximum rate of a bucket, as a multiple of the mean admitted rate
+	refined    = 6     // number of candidates that are refined
+	odd        = 2     // cost of an unusual window
+	countsCost = 2     // cost of counting refused attempts
+	sameAgain  = 0.5   // a smaller difference is none
+	rounded    = 0.005 // the part of the explanation that a round number may cost
 )
 
-// scope is the points that a limit is about, and what other limits explain already.
+// scope is the set of points that a limit applies to, and what other limits explain.
 type scope struct {
-	all    int     // points, also those that the limit is not about
-	only   []point // those that it is about
-	fates  []Fate  // theirs; Unclear is that of one that another limit would have refused
-	held   tally   // all that other limits would have refused
-	room   tally   // all the rest
+	all    int     // all points
+	only   []point // points that the limit applies to
+	fates  []Fate  // of these points; Unclear if another limit would have refused the point
+	held   tally   // points that other limits would have refused
+	room   tally   // all other points
 	jitter time.Duration
-	used   []float64 // room to work in
+	used   []float64 // scratch space
 	sides  []tally
 }
 
-// newScope is the scope of a limit that is about the points for which mine is true,
-// where full are those that another limit would have refused.
+// newScope returns the scope of a limit that applies to the points for which mine is true.
+// full are the points that another limit would have refused.
 func newScope(points []point, mine, full []bool, jitter time.Duration) *scope {
 	s := &scope{all: len(points), jitter: jitter}
 	for i := range points {
@@ -75,7 +75,7 @@ func (s *scope) try(r rule) found {
 	s.used = r.usage(s.only, s.used[:0])
 	f := found{rule: r}
 	if r.kind == scenario.TokenBucket {
-		// Its size is given, but for what instants are off by.
+		// Its size is given, up to the jitter of instants.
 		off := min(0.5, max(1e-6, r.rate*s.jitter.Seconds()))
 		if f.cut = s.cutAt([3]float64{r.burst - 1, r.burst - 1 + off, r.burst - 1 - off}); math.IsInf(f.open, 1) {
 			f.above, f.open = math.Inf(1), s.none()
@@ -100,7 +100,7 @@ func (s *scope) try(r rule) found {
 	return f
 }
 
-// kinds is the best rule of each kind, the best first.
+// kinds returns the best rule of each kind, the best first.
 func (s *scope) kinds() []found {
 	span := s.only[len(s.only)-1].at - s.only[0].at
 	all := []found{s.try(rule{kind: scenario.Concurrency})}
@@ -149,7 +149,7 @@ func (s *scope) kinds() []found {
 	return all
 }
 
-// best is the best of some rules of one kind, or of those near them.
+// best returns the best of some rules of one kind, or of rules near them.
 func (s *scope) best(tried []rule) found {
 	all := make([]found, len(tried))
 	for i, r := range tried {
@@ -168,9 +168,9 @@ func (s *scope) best(tried []rule) found {
 	return s.usual(best)
 }
 
-// configured tries round rates near the bucket's own, and keeps one that explains more.
-// If a client stayed just within a limit for hours, only the exact rate explains the
-// trace, and a search that goes by small steps may pass it.
+// configured tries round rates near the bucket's own, and returns one that explains more.
+// If a client stayed just within a limit for hours, only the exact rate explains the trace,
+// and a search in small steps may miss it.
 func (s *scope) configured(f found) found {
 	best := f
 	for _, rate := range roundRates(f.rate) {
@@ -186,10 +186,10 @@ func (s *scope) configured(f found) found {
 	return best
 }
 
-// refine moves a rule as long as it explains more.
+// refine changes a rule as long as it explains more.
 func (s *scope) refine(f found) found {
 	if f.align == scenario.AlignEpoch {
-		return f // its phase is that of the clock: near it is nothing alike
+		return f // its phase is the clock's: similar lengths behave differently
 	}
 	for _, step := range []float64{0.012, 0.006, 0.003, 0.0015, 0.0007, 0.0003} {
 		for _, by := range []float64{1 + step, 1 - step} {
@@ -208,7 +208,7 @@ func (s *scope) refine(f found) found {
 	return f
 }
 
-// refineBurst does the same with a bucket's burst.
+// refineBurst does the same for a bucket's burst.
 func (s *scope) refineBurst(f found) found {
 	for step := math.Ceil(f.burst * (burstStep - 1)); step >= 1; step = math.Floor(step / 2) {
 		for _, by := range []float64{step, -step} {
@@ -226,18 +226,18 @@ func (s *scope) refineBurst(f found) found {
 	return f
 }
 
-// none is what is open without the rule.
+// none returns what is unexplained without the rule.
 func (s *scope) none() float64 { return s.held.surprise() + s.room.surprise() }
 
-// times is the rule with another rate or window.
+// times returns the rule with a multiple of its rate or window.
 func (r rule) times(by float64) rule {
 	r.rate *= by
 	r.window = time.Duration(float64(r.window) * by)
 	return r
 }
 
-// usual replaces the rule's number by the one that a person would have written, if that
-// explains the trace as well, and otherwise by the middle of the range that does.
+// usual replaces the rule's parameter by a number that a person would have written, if that
+// explains the trace equally well, and otherwise by the middle of the range that does.
 func (s *scope) usual(f found) found {
 	if f.align == scenario.AlignEpoch {
 		return f
@@ -249,7 +249,7 @@ func (s *scope) usual(f found) found {
 	}{{&low, -1}, {&high, 1}} {
 		steps := []float64{0.0005, 0.001, 0.002, 0.004, 0.008, 0.015, 0.03, 0.06, 0.12, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75, 0.9}
 		if f.rate == 0 {
-			steps = steps[:7] // windows much longer or shorter do something else
+			steps = steps[:7] // windows much longer or shorter behave differently
 		}
 		for _, by := range steps {
 			if s.try(f.times(1+side.sign*by)).open > f.open+sameAgain {
@@ -259,7 +259,7 @@ func (s *scope) usual(f found) found {
 		}
 	}
 	f.slowest, f.quickest = f.rate*low, f.rate*high
-	// The steps are coarse: what is just beyond them may do as well.
+	// The steps are coarse: slightly larger values may do as well.
 	const beyond = 0.004
 	near := f.times((low + high) / 2)
 	if f.rate > 0 {
@@ -279,7 +279,7 @@ func (s *scope) usual(f found) found {
 	return f
 }
 
-// windows are those that a person would configure.
+// windows returns windows that a person would configure.
 func windows() []time.Duration {
 	var all []time.Duration
 	for _, unit := range []time.Duration{time.Second, time.Minute} {
@@ -293,7 +293,7 @@ func windows() []time.Duration {
 	return all
 }
 
-// usual says whether a person would configure the window.
+// usual reports whether a person would configure the window.
 func usual(w time.Duration) bool {
 	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second} {
 		if w%unit == 0 {
@@ -304,7 +304,7 @@ func usual(w time.Duration) bool {
 	return false
 }
 
-// roundWindow is the roundest window of a range.
+// roundWindow returns the roundest window in a range.
 func roundWindow(low, high time.Duration) time.Duration {
 	for _, unit := range []time.Duration{time.Hour, time.Minute, time.Second, 100 * time.Millisecond, 10 * time.Millisecond} {
 		if w := high / unit * unit; w >= low && w > 0 {
@@ -318,8 +318,8 @@ func roundWindow(low, high time.Duration) time.Duration {
 	return (low + high) / 2
 }
 
-// roundRates are the rates of two digits, a second, a minute or an hour, that are within
-// a tenth of one.
+// roundRates returns the rates with two digits, per second, minute or hour, within a tenth
+// of a rate.
 func roundRates(around float64) []float64 {
 	var all []float64
 	for _, per := range []float64{1, 60, 3600} {
@@ -332,8 +332,8 @@ func roundRates(around float64) []float64 {
 	return all
 }
 
-// roundRate is the rate of a range that is written with the fewest digits, a second, a
-// minute or an hour.
+// roundRate returns the rate in a range that has the fewest digits, per second, minute or
+// hour.
 func roundRate(low, high float64) float64 {
 	best, digits := (low+high)/2, math.MaxInt
 	for _, per := range []float64{1, 60, 3600} {
@@ -344,7 +344,7 @@ func roundRate(low, high float64) float64 {
 	return best
 }
 
-// shortest is the number of a range that has the fewest digits, and how many those are.
+// shortest returns the number in a range that has the fewest digits, and their number.
 func shortest(low, high float64) (x float64, digits int) {
 	mid := (low + high) / 2
 	for unit := math.Pow(10, math.Floor(math.Log10(high))); digits < 12; unit /= 10 {

@@ -16,28 +16,28 @@ import (
 
 // Bounds of a trace.
 const (
-	// MaxSize is the largest trace that is read, in bytes.
+	// MaxSize is the maximum size of a trace, in bytes.
 	MaxSize = 256 << 20
-	// MaxAttempts is the most attempts of a trace.
+	// MaxAttempts is the maximum number of attempts in a trace.
 	MaxAttempts = 1_000_000
-	// maxProblems is how many bad lines are reported at most.
+	// maxProblems is the maximum number of bad lines that are reported.
 	maxProblems = 10
 )
 
-// Attempt is one attempt of a trace. Its instants are durations since an origin that
-// all attempts of the trace share: the Unix epoch where the trace has wall times.
+// Attempt is one attempt of a trace. Its instants are durations since an origin that all
+// attempts share: the Unix epoch if the trace has wall times.
 type Attempt struct {
-	// Sent is when it left, Answered when its answer was back.
+	// Sent is when it left, and Answered when its response arrived.
 	Sent, Answered time.Duration
-	// Arrived is when it reached the limiter; 0 where nobody knows.
+	// Arrived is when it reached the limiter; 0 if unknown.
 	Arrived time.Duration
-	// Status is the HTTP status of the answer; 0 without one.
+	// Status is the HTTP status of the response; 0 without one.
 	Status int
 	// Fate is what the limiter did.
 	Fate Fate
-	// RetryAfter is the wait that a refusal advertised; 0 for none.
+	// RetryAfter is the wait that a refusal advertised; 0 if none.
 	RetryAfter time.Duration
-	// Pool is the pool that it was sent in; empty for the account alone.
+	// Pool is the pool in which it was sent; empty for the account alone.
 	Pool string
 	// Client is the number of the client that sent it, from 1; 0 if there is only one.
 	// [Parse] does not read it.
@@ -47,15 +47,15 @@ type Attempt struct {
 // Fate is what a limiter did with an attempt.
 type Fate uint8
 
-// The fates. An attempt that met an outage, or no answer, is Unclear: whether it used
-// up a limit is not known.
+// The fates. An attempt that met an outage or had no response is Unclear: it may have
+// counted against a limit.
 const (
 	Unclear Fate = iota
 	Admitted
 	Refused
 )
 
-// line is one line of a trace. Fields that are not here are not read.
+// line is a line of a trace. Other fields are ignored.
 type line struct {
 	Sent     json.RawMessage `json:"sent"`
 	Answered json.RawMessage `json:"answered"`
@@ -71,7 +71,7 @@ type line struct {
 	Model        string       `json:"model"`
 }
 
-// Line is the attempt as a line of a trace, with its newline.
+// Line returns the attempt as a line of a trace, with a newline.
 func (a *Attempt) Line() []byte {
 	b := fmt.Appendf(nil, `{"sent":%s,"answered":%s`, decimal(a.Sent), decimal(a.Answered))
 	if a.Arrived > 0 {
@@ -93,16 +93,16 @@ func (a *Attempt) Line() []byte {
 	return append(b, "}\n"...)
 }
 
-// decimal writes seconds, to the nanosecond.
+// decimal formats seconds, to the nanosecond.
 func decimal(d time.Duration) string {
 	s := fmt.Sprintf("%d.%09d", d/time.Second, d%time.Second)
 	return strings.TrimSuffix(strings.TrimRight(s, "0"), ".")
 }
 
-// Parse reads a trace: JSON lines, an attempt each. The name stands for the file in
-// errors, which are all of type [*configfile.Error]. A status in refusals is a refusal;
-// without any, 429 and 503 are. The attempts are in the order in which they reached the
-// limiter, as far as that is known.
+// Parse reads a trace: JSON lines, one attempt each. name stands for the file in errors,
+// which are all of type [*configfile.Error]. The statuses in refusals count as refusals; by
+// default 429 and 503 do. The attempts are returned in the order in which they reached the
+// limiter, as far as known.
 func Parse(name string, src []byte, refusals ...int) ([]Attempt, error) {
 	if len(refusals) == 0 {
 		refusals = []int{429, 503}
@@ -206,7 +206,7 @@ func parse(text []byte, refusals []int) (a Attempt, err error) {
 	return a, nil
 }
 
-// fate is what is said of it, or else what its status says.
+// fate returns the stated fate, or else that of the status.
 func fate(l *line, status int, refusals []int) Fate {
 	switch {
 	case l.Refused != nil && *l.Refused:
@@ -221,7 +221,7 @@ func fate(l *line, status int, refusals []int) Fate {
 	return Admitted
 }
 
-// instant reads a number of seconds, or a time as RFC 3339 has it.
+// instant parses a number of seconds, or an RFC 3339 time.
 func instant(field string, raw json.RawMessage) (at time.Duration, ok bool, err error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return 0, false, nil
@@ -237,7 +237,7 @@ func instant(field string, raw json.RawMessage) (at time.Duration, ok bool, err 
 	return 0, false, fmt.Errorf("%s is %s; want seconds, such as 12.5, or a time such as \"2026-11-22T10:00:00.25Z\"", field, configfile.Quote(string(raw)))
 }
 
-// seconds reads a decimal number exactly, to the nanosecond.
+// seconds parses a decimal number exactly, to the nanosecond.
 func seconds(text string) (time.Duration, error) {
 	if d, err := time.ParseDuration(text + "s"); err == nil && !strings.ContainsAny(text, "hmuµn") {
 		return d, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Scenario is a scenario file with the limits, latencies and refusals of the trace, and
-// a backlog as its workload. Comments at its head say how well it explains the trace.
+// Scenario returns a scenario file with the limits, latencies and refusals of the trace,
+// and a backlog as its workload. Comments at the top say how well it explains the trace.
 func (r *Result) Scenario(name string) []byte {
 	s := &scenario.Scenario{
 		Name: name, Clients: 1,
@@ -28,7 +28,7 @@ func (r *Result) Scenario(name string) []byte {
 		}
 	}
 	s.Provider.Pools = r.pools()
-	// Ten times as fast as what came through, so that the limits bind.
+	// Ten times as fast as the admitted rate, so that the limits take effect.
 	every := time.Duration(r.SpanS / float64(10*max(1, r.Admitted)) * float64(time.Second))
 	s.Owner.Ceiling = min(max(time.Millisecond, every.Truncate(time.Millisecond)), scenario.DefaultCeiling)
 	s.Owner.Initial = scenario.DefaultInitial
@@ -36,7 +36,7 @@ func (r *Result) Scenario(name string) []byte {
 	return append([]byte(r.comment()), scenario.Format(s)...)
 }
 
-// comment says what was found, each line as a comment.
+// comment returns the result as comment lines.
 func (r *Result) comment() string {
 	var b strings.Builder
 	for line := range strings.SplitSeq(strings.TrimSuffix(r.String(), "\n"), "\n") {
@@ -45,7 +45,7 @@ func (r *Result) comment() string {
 	return b.String()
 }
 
-// String says for a person what was found.
+// String returns the result as text for people.
 func (r *Result) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d attempts in %s: %d let through, %d refused, %d unclear.\n",
@@ -75,8 +75,8 @@ func (r *Result) String() string {
 	return b.String()
 }
 
-// pools are those of the trace, with the part of the attempts that each has, if any
-// limit is a pool's.
+// pools returns the pools of the trace with their shares of the attempts, if any limit is a
+// pool's.
 func (r *Result) pools() []scenario.Pool {
 	if !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.Pool != "" }) {
 		return nil
@@ -98,10 +98,10 @@ func (r *Result) pools() []scenario.Pool {
 	return all
 }
 
-// unpooled is the pool of attempts that named none, where others did.
+// unpooled is the pool of attempts without one, in a trace with pools.
 const unpooled = "others"
 
-// throttle is what refusals looked like.
+// throttle returns the form of refusals.
 func (r *Result) throttle() scenario.Throttle {
 	t := scenario.Throttle{Status: scenario.DefaultStatus, RetryAfter: scenario.RetryNone, Headers: scenario.HeadersNone, CountsRejected: r.counted}
 	statuses, with, whole := map[int]int{}, 0, true
@@ -134,7 +134,7 @@ func (r *Result) throttle() scenario.Throttle {
 	return t
 }
 
-// latency is that of the attempts; the way there is half of what a refusal took.
+// latency returns the latencies of the attempts; the uplink is half of a refusal's time.
 func (r *Result) latency() scenario.Latency {
 	var whole, half []time.Duration
 	for i := range r.attempts {
@@ -161,8 +161,8 @@ func (r *Result) latency() scenario.Latency {
 	return l
 }
 
-// places is how many attempts were under way at once, at least 4 and twice what a limit
-// of concurrency allows.
+// places returns the number of attempts that were in flight at once, at least 4 and twice
+// what a concurrency limit allows.
 func (r *Result) places() int {
 	type edge struct {
 		at time.Duration

@@ -11,45 +11,45 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Member is one provider with its clients.
+// Member is a provider with its clients.
 type Member struct {
 	// Number counts from 0.
 	Number int
 	Family Family
-	// Seed is what the member is run with.
+	// Seed is the seed for running the member.
 	Seed     uint64
 	Scenario *scenario.Scenario
 }
 
-// Bounds of what is drawn. Rates are attempts a second that the tightest limit
-// sustains; the day's window is drawn only where it holds few enough attempts.
+// Bounds of what is drawn. Rates are those that the tightest limit sustains, in attempts a
+// second. A window of a day is drawn only if it holds few enough attempts.
 const (
 	minRate, maxRate     = 0.1, 100
 	minWindow, maxWindow = time.Second, 24 * time.Hour
 	maxHeld              = 20_000 // attempts in a window
-	maxKnee              = 30     // arrivals a second, of the family that is for it
+	maxKnee              = 30     // arrivals a second, in the slow-down family
 	minLatency           = 5 * time.Millisecond
 	maxLatency           = 2 * time.Second
-	maxPlaces            = 60 // of a limit of concurrency
+	maxPlaces            = 60 // of a concurrency limit
 	maxClients           = 10
 	maxMembers           = 16  // of a fleet
-	maxStrangers         = 0.6 // of the limit
-	minShared            = 10  // attempts that a limit holds where strangers use it
+	maxStrangers         = 0.6 // part of the limit
+	minShared            = 10  // attempts that a limit shared with strangers holds
 	aside                = 0.04
 )
 
-// The horizon: at least an hour, four of the longest window, and time for so many
-// attempts. Pauses come on top.
+// The horizon: at least an hour, four of the longest window, and time for this many
+// attempts. Pauses are added.
 const (
 	minHorizon   = time.Hour
 	minWindows   = 4
 	minAdmitted  = 3000
-	blockOfHours = 40 // a fixed block is at most that part of the horizon
+	blockOfHours = 40 // a fixed block is at most this part of the horizon (1/blockOfHours)
 )
 
-// Draw draws a member of a population: the same seed, number and family give the
-// same scenario. Without a family the members take turns, each of the mixed families
-// once in every len(Mixed()), in an order that the seed shuffles.
+// Draw draws a member of a population: the same seed, number and family give the same
+// scenario. Without a family, each mixed family is drawn once in every len(Mixed())
+// members, in an order that depends on the seed.
 func Draw(seed uint64, number int, family Family) (Member, error) {
 	all := Mixed()
 	if family == "" {
@@ -63,7 +63,7 @@ func Draw(seed uint64, number int, family Family) (Member, error) {
 	s := g.scenario()
 	s.Name = fmt.Sprintf("%s-%d-%d", family, seed, number)
 	s.Description = fmt.Sprintf("Member %d of the population drawn with seed %d, family %s.", number, seed, family)
-	// A member is what its file says.
+	// A member is exactly what its file says.
 	s, err := scenario.Parse(s.Name, scenario.Format(s))
 	if err != nil {
 		return Member{}, fmt.Errorf("population: seed %d, member %d: %w", seed, number, err)
@@ -72,24 +72,23 @@ func Draw(seed uint64, number int, family Family) (Member, error) {
 	return m, nil
 }
 
-// File is the member as a scenario file, with the command that runs it in a
-// comment.
+// File returns the member as a scenario file, with the command that runs it in a comment.
 func (m *Member) File() []byte {
 	return append(fmt.Appendf(nil, "# headway sim run FILE --seed %d\n", m.Seed), scenario.Format(m.Scenario)...)
 }
 
-// generator makes one scenario.
+// generator draws one scenario.
 type generator struct {
 	dice
 	family Family
 	shared bool // with strangers
 	s      *scenario.Scenario
-	rate   float64 // attempts a second that the tightest limit sustains
+	rate   float64 // the rate that the tightest limit sustains, in attempts a second
 	active time.Duration
 }
 
-// has says whether a member has some trouble: its family does, the others now
-// and then.
+// has reports whether a member has the trouble of a family: always in that family,
+// otherwise now and then.
 func (g *generator) has(f Family) bool {
 	drawn := g.chance(aside)
 	return g.family == f || drawn
@@ -105,8 +104,8 @@ func (g *generator) scenario() *scenario.Scenario {
 	if g.family == Fleet {
 		g.s.Clients = g.whole(2, maxMembers)
 	}
-	// A limit that holds a few attempts, or one, cannot be shared with anybody who
-	// does not look: what is refused then is chance and says nothing of a law.
+	// A limit of a few attempts cannot be shared with strangers: refusals would be chance
+	// and say nothing about a law.
 	strangers := g.has(Strangers)
 	g.shared = strangers && g.family != BurstOne
 	g.limits()
@@ -123,7 +122,7 @@ func (g *generator) scenario() *scenario.Scenario {
 	return g.s
 }
 
-// latency draws how long attempts take, with a median of at least least.
+// latency draws the latency of attempts, with a median of at least least.
 func (g *generator) latency(least time.Duration) {
 	p50 := g.log(least.Seconds(), maxLatency.Seconds())
 	uplink := p50 * g.log(0.02, 0.2)
@@ -133,19 +132,19 @@ func (g *generator) latency(least time.Duration) {
 	}
 }
 
-// served is how long the provider is busy with an attempt, on average.
+// served returns the mean time that the provider is busy with an attempt.
 func (g *generator) served() float64 {
 	l := g.s.Provider.Latency
 	return max(0.001, lognormal(l.P50, l.P99)-2*lognormal(l.UplinkP50, l.UplinkP99))
 }
 
-// lognormal is the mean of a lognormal distribution, in seconds.
+// lognormal returns the mean of a lognormal distribution, in seconds.
 func lognormal(p50, p99 time.Duration) float64 {
 	sigma := math.Log(float64(p99)/float64(p50)) / 2.3263478740408408
 	return p50.Seconds() * math.Exp(sigma*sigma/2)
 }
 
-// horizon is how long the clients are at work.
+// horizon returns how long the clients are active.
 func (g *generator) horizon() time.Duration {
 	h := max(minHorizon, time.Duration(minAdmitted/g.rate*float64(time.Second)))
 	for _, l := range g.s.Provider.EachLimit {
@@ -154,7 +153,7 @@ func (g *generator) horizon() time.Duration {
 	return (h + time.Minute - 1).Truncate(time.Minute)
 }
 
-// part is an instant, or a length, at that part of the time at work.
+// part returns a part of the active time.
 func (g *generator) part(of float64) time.Duration { return span(of * g.active.Seconds()) }
 
 func (g *generator) penalty() {
@@ -183,7 +182,7 @@ func (g *generator) throttle() {
 			odds[scenario.RetryAfter]{0.4, scenario.RetryNone}, odds[scenario.RetryAfter]{0.3, scenario.RetrySeconds},
 			odds[scenario.RetryAfter]{0.1, scenario.RetryMillis}, odds[scenario.RetryAfter]{0.1, scenario.RetryDate},
 			odds[scenario.RetryAfter]{0.1, scenario.RetryExact}),
-		Headers:        g.headers(), // which cannot say whose they are, with pools
+		Headers:        g.headers(), // with pools, headers cannot name the pool
 		CountsRejected: g.chance(0.2),
 	}
 	if wrong := g.chance(0.15); wrong && t.RetryAfter != scenario.RetryNone {
@@ -191,9 +190,9 @@ func (g *generator) throttle() {
 		case g.chance(0.4):
 			t.RetryAfterConstant = span(g.log(1, 60))
 		case style == scenario.RetrySeconds && g.chance(0.5):
-			t.RetryAfterFactor = 1000 // milliseconds where seconds belong
+			t.RetryAfterFactor = 1000 // milliseconds instead of seconds
 		case style == scenario.RetryMillis && g.chance(0.5):
-			t.RetryAfterFactor = 0.001 // and the other way about
+			t.RetryAfterFactor = 0.001 // and the other way round
 		default:
 			t.RetryAfterFactor = digits(g.log(0.2, 5), 2)
 		}
@@ -204,8 +203,8 @@ func (g *generator) throttle() {
 	g.s.Provider.Throttle = t
 }
 
-// headers draws a dialect that can express the limits: all but one name the reset
-// in whole seconds, and nobody tells of a bucket that fills in less that way.
+// headers draws a dialect that can express the limits. All but one report the reset in
+// whole seconds, which cannot express a bucket that fills in less.
 func (g *generator) headers() scenario.Dialect {
 	d := pick(&g.dice,
 		odds[scenario.Dialect]{0.5, scenario.HeadersNone}, odds[scenario.Dialect]{0.12, scenario.HeadersGitHub},
@@ -231,7 +230,7 @@ func (g *generator) strangers() {
 	st := &scenario.Strangers{Rate: rate(share * g.rate)}
 	if g.chance(0.5) {
 		on := g.log(5, 300)
-		// While they are on they ask for nine tenths of the limit at most.
+		// While on, strangers take at most nine tenths of the limit.
 		off := on * g.between(0.1, max(0.1, min(4, 0.9/share-1)))
 		st.On, st.Off = span(on), span(off)
 	}
@@ -266,8 +265,8 @@ func (g *generator) faults() {
 	}
 }
 
-// demand draws what the clients have to send. Arrivals are for each client, and
-// leave something of the limit four times out of five.
+// demand draws the workload. Arrivals are per client, and below the limit four times out of
+// five.
 func (g *generator) demand() {
 	w := &g.s.Workload
 	w.Kind = scenario.Backlog
@@ -294,8 +293,8 @@ func (g *generator) demand() {
 	}
 }
 
-// owner draws the ceiling, which is above what the provider allows nine times in
-// ten, and how many attempts may be under way.
+// owner draws the ceiling, which is above the provider's limit nine times in ten, and the
+// maximum number of attempts in flight.
 func (g *generator) owner() {
 	s := g.s
 	above := g.log(2, 20)
@@ -304,7 +303,7 @@ func (g *generator) owner() {
 	}
 	if g.chance(0.1) {
 		above = g.between(0.4, 0.9)
-		if g.family != Fleet { // whose ceiling is that of all members together
+		if g.family != Fleet { // a fleet's ceiling is that of all members together
 			above /= float64(s.Clients)
 		}
 	}
@@ -323,8 +322,8 @@ func (g *generator) owner() {
 	s.Workload.MaxInFlight = min(1000, int(math.Ceil(places)))
 }
 
-// link draws how members of a fleet reach their server, and in every other one a time without
-// it, for all members or for some.
+// link draws the link of a fleet to its server and, for every other member, a time in which
+// all or some clients are cut off.
 func (g *generator) link() {
 	if g.family != Fleet {
 		return
@@ -340,25 +339,25 @@ func (g *generator) link() {
 	g.s.Link.Faults = []scenario.LinkFault{f}
 }
 
-// dice draws what a member is made of.
+// dice draws the properties of a member.
 type dice struct{ rng rand.PCG }
 
-// uniform is in [0, 1).
+// uniform returns a number in [0, 1).
 func (d *dice) uniform() float64 { return float64(d.rng.Uint64()>>11) / (1 << 53) }
 
 func (d *dice) between(low, high float64) float64 { return low + (high-low)*d.uniform() }
 
-// log is log-uniform.
+// log returns a log-uniform number.
 func (d *dice) log(low, high float64) float64 {
 	return low * math.Pow(math.Max(1, high/low), d.uniform())
 }
 
-// whole is a whole number from low to high, both included.
+// whole returns a whole number from low to high, inclusive.
 func (d *dice) whole(low, high int) int { return low + int(d.uniform()*float64(high-low+1)) }
 
 func (d *dice) chance(p float64) bool { return d.uniform() < p }
 
-// shuffled is a permutation of all.
+// shuffled returns a permutation of all.
 func shuffled[T any](d *dice, all []T) []T {
 	for i := len(all) - 1; i > 0; i-- {
 		j := d.whole(0, i)
@@ -387,13 +386,13 @@ func pick[T any](d *dice, from ...odds[T]) T {
 	return from[len(from)-1].value
 }
 
-// span is a duration of that many seconds with three digits that mean something,
-// at least a microsecond.
+// span returns a duration of a number of seconds with three significant digits, at least a
+// microsecond.
 func span(seconds float64) time.Duration {
 	return max(time.Microsecond, time.Duration(math.Round(digits(seconds*1e9, 3))))
 }
 
-// digits rounds to so many significant digits, exactly as they would be written.
+// digits rounds to a number of significant digits, exactly as written.
 func digits(x float64, n int) float64 {
 	rounded, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', n-1, 64), 64)
 	if err != nil {
@@ -402,7 +401,7 @@ func digits(x float64, n int) float64 {
 	return rounded
 }
 
-// rate is a rate of that many a second, as a file has it, with three digits.
+// rate returns a rate per second with three digits, as in a file.
 func rate(perSecond float64) scenario.Rate {
 	unit, factor := "/s", 1.0
 	if perSecond < 1 {
@@ -410,7 +409,7 @@ func rate(perSecond float64) scenario.Rate {
 	}
 	r, err := scenario.ParseRate(strconv.FormatFloat(digits(perSecond*factor, 3), 'f', -1, 64) + unit)
 	if err != nil {
-		panic(err) // rates are drawn from 1 an hour or so to some thousands a second
+		panic(err) // drawn rates are between 1 an hour and some thousands a second
 	}
 	return r
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// limits draws one to three limits, and with them the rate that they sustain.
+// limits draws one to three limits, and sets the rate that they sustain.
 func (g *generator) limits() {
 	if g.family == Pools {
 		g.pools()
@@ -57,8 +57,8 @@ func (g *generator) limits() {
 	}
 }
 
-// pools draws two to five pools, each with a limit of its own, and every other time one
-// of the account that allows somewhat less, or more, than all of them together.
+// pools draws two to five pools, each with a limit of its own, and for every other member a
+// limit of the account that allows somewhat less, or more, than all of them together.
 func (g *generator) pools() {
 	n, sum := g.whole(2, 5), 0.0
 	for i := range n {
@@ -80,7 +80,7 @@ func (g *generator) pools() {
 	}
 }
 
-// another is a kind that the member does not have yet.
+// another returns a kind that the member does not have yet.
 func (g *generator) another() scenario.Kind {
 	for {
 		kind := pick(&g.dice,
@@ -98,7 +98,7 @@ func (g *generator) another() scenario.Kind {
 	}
 }
 
-// add adds a limit that sustains a rate, as nearly as whole numbers can.
+// add adds a limit that sustains a rate, as closely as whole numbers allow.
 func (g *generator) add(kind scenario.Kind, sustained float64) {
 	l := scenario.Limit{Kind: kind}
 	switch kind {
@@ -137,7 +137,8 @@ func (g *generator) add(kind scenario.Kind, sustained float64) {
 	g.rate = min(g.rate, sustained)
 }
 
-// fewest is how few attempts a limit may hold: more of them where it is shared.
+// fewest returns the minimum number of attempts that a limit holds, which is larger for a
+// shared one.
 func (g *generator) fewest(alone int) int {
 	if g.shared {
 		return max(alone, minShared)
@@ -145,8 +146,8 @@ func (g *generator) fewest(alone int) int {
 	return alone
 }
 
-// burst is one to five times what the rate gives in a second, or in a minute
-// where that is less than one; 1 in the family that is for it.
+// burst returns one to five times the attempts of a second, or of a minute if the rate is
+// below one a second; 1 in the family burst-1.
 func (g *generator) burst(sustained float64) int {
 	unit := 1.0
 	if sustained < 1 {
@@ -159,9 +160,8 @@ func (g *generator) burst(sustained float64) int {
 	return burst
 }
 
-// places is a limit of concurrency and the rate that it sustains. The first limit
-// of a member draws its own size, and a latency that goes with it; a later one
-// follows the rate.
+// places returns a concurrency limit and the rate that it sustains. The first limit of a
+// member draws its own size and a suitable latency; a later one depends on the rate.
 func (g *generator) places(sustained float64) (int, float64) {
 	if len(g.s.Provider.Limits) > 0 {
 		n := min(maxPlaces, max(1, int(math.Round(sustained*g.served()))))
@@ -169,18 +169,18 @@ func (g *generator) places(sustained float64) (int, float64) {
 		return n, float64(n) / g.served()
 	}
 	n := max(int(math.Round(g.log(1, maxPlaces))), g.s.Clients, g.fewest(1))
-	g.latency(max(minLatency, time.Duration(2*float64(n)/maxRate*float64(time.Second)))) // the way there and back is not work
+	g.latency(max(minLatency, time.Duration(2*float64(n)/maxRate*float64(time.Second)))) // latency is not work
 	return n, float64(n) / g.served()
 }
 
-// round are windows that providers like.
+// round are common windows of providers.
 var round = []time.Duration{
 	time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
 	time.Hour, 3 * time.Hour, 24 * time.Hour,
 }
 
-// window is log-uniform between a second and a day, as far as it holds at least so
-// many attempts and at most maxHeld of them; every other one is round.
+// window returns a log-uniform window between a second and a day that holds at least least
+// and at most maxHeld attempts; every other one is round.
 func (g *generator) window(sustained, least float64) time.Duration {
 	low := max(minWindow.Seconds(), least/sustained)
 	high := max(low, min(maxWindow.Seconds(), maxHeld/sustained))
@@ -199,42 +199,42 @@ func (g *generator) window(sustained, least float64) time.Duration {
 	return span(w)
 }
 
-// count is how many attempts a window holds, at least 2.
+// count returns how many attempts a window holds, at least 2.
 func count(sustained float64, window time.Duration) int {
 	return max(2, int(math.Round(sustained*window.Seconds())))
 }
 
-// Family is what a member was drawn for. What else a member has is left to
-// chance: a bucket may have a second limit, and strangers may meet an outage.
+// Family is the property that a member has for certain. Its other properties are random: a
+// bucket may have a second limit, and strangers may meet an outage.
 type Family string
 
 // The families, in the order of the report.
 const (
-	Ban           Family = "ban"            // a penalty that calls lengthen
-	FixedBlock    Family = "fixed-block"    // a penalty of one length
+	Ban           Family = "ban"            // a penalty that further calls lengthen
+	FixedBlock    Family = "fixed-block"    // a penalty of fixed length
 	Bucket        Family = "bucket"         // a token bucket with a burst
-	BurstOne      Family = "burst-1"        // a token bucket without one
+	BurstOne      Family = "burst-1"        // a token bucket without a burst
 	BusyTime      Family = "busy-time"      // execution time in a window
 	Changes       Family = "changes"        // limits that are halved, doubled or drift
-	ClientsApart  Family = "clients-apart"  // clients that do not talk to each other
-	Concurrency   Family = "concurrency"    // attempts under way
+	ClientsApart  Family = "clients-apart"  // separate clients
+	Concurrency   Family = "concurrency"    // attempts in flight
 	Cost          Family = "cost"           // units of cost in a window
-	FixedWindow   Family = "fixed-window"   // attempts in a window that begins again
+	FixedWindow   Family = "fixed-window"   // attempts in a fixed window
 	SeveralLimits Family = "several-limits" // two or three at once
-	OpenArrivals  Family = "open-arrivals"  // work that arrives on its own
-	Outage        Family = "outage"         // a provider that is away for a while
-	SlidingWindow Family = "sliding-window" // attempts in any stretch of a length
+	OpenArrivals  Family = "open-arrivals"  // work that arrives by itself
+	Outage        Family = "outage"         // a provider that is unavailable for a while
+	SlidingWindow Family = "sliding-window" // attempts in a sliding window
 	SlowDown      Family = "slow-down"      // latency that grows above a rate
 	Strangers     Family = "strangers"      // unseen users of the same limit
 	Pools         Family = "pools"          // parts of the account with limits of their own
 	Fleet         Family = "fleet"          // processes that share what they learn through a server
 )
 
-// Families are all of them, in the order of the report.
+// Families returns all families, in the order of the report.
 func Families() []Family { return append(Mixed(), Pools, Fleet) }
 
-// Mixed are those that a population is mixed of. The others are drawn alone, so that the
-// members of a seed stay what they are.
+// Mixed returns the families of a mixed population. The others are drawn only on request,
+// so that adding them does not change the members of a seed.
 func Mixed() []Family {
 	return []Family{
 		Ban, FixedBlock, Bucket, BurstOne, BusyTime, Changes, ClientsApart, Concurrency,

@@ -13,75 +13,74 @@ import (
 	"unicode/utf8"
 )
 
-// Report is how a law fared on a population. Its JSON has these fields in this
-// order; what is unknown, or has no meaning for a family, is null.
+// Report is the result of a law on a population. Its JSON has these fields in this order;
+// null means unknown, or meaningless for a family.
 type Report struct {
 	Seed uint64 `json:"seed"`
 	N    int    `json:"n"`
-	// Family is the only one that was drawn; "" is all of them.
+	// Family is the family if only one was drawn; "" means all.
 	Family Family `json:"family,omitempty"`
 	Law    string `json:"law"`
-	// Families are the groups by family, in the order of [Families]; those without
-	// a member are left out.
+	// Families are the groups by family, in the order of [Families]. Families without a
+	// member are left out.
 	Families []Group `json:"families"`
 	All      Group   `json:"all"`
-	// Targets are null without the informed client, or of one family alone.
+	// Targets is null without the informed client, or for a single family.
 	Targets []Target `json:"targets"`
-	// Members are in the order of their numbers.
+	// Members are sorted by number.
 	Members []Outcome `json:"members"`
 }
 
-// Group is the figures of one family, or of all members.
+// Group has the figures of one family, or of all members.
 type Group struct {
 	Family  Family  `json:"family,omitempty"`
 	Members int     `json:"members"`
 	Law     Summary `json:"law"`
-	// Bound is the informed client's; null where it was not played.
+	// Bound has the informed client's figures; null if it was not run.
 	Bound *Summary `json:"bound"`
-	// Alone is that of one process in place of each fleet, and Overshoot the mean over them;
-	// absent without fleets.
+	// Alone has the figures of one process in place of each fleet, and Overshoot their mean
+	// overshoot; absent without fleets.
 	Alone     *Summary   `json:"alone,omitempty"`
 	Overshoot *Overshoot `json:"overshoot,omitempty"`
 }
 
-// Summary sums up one client's figures over members.
+// Summary summarises one client's figures over members.
 type Summary struct {
-	// Goodput is the mean.
+	// Goodput is the mean goodput.
 	Goodput float64 `json:"goodput"`
-	// Per1000 is the mean over members, Per1000Median the median, Per1000Pooled all
-	// refusals for each 1000 of all that was admitted.
+	// Per1000 is the mean over members, Per1000Median the median, and Per1000Pooled all
+	// refusals per 1000 of all admitted attempts.
 	Per1000       float64 `json:"throttled_per_1000"`
 	Per1000Median float64 `json:"throttled_per_1000_median"`
 	Per1000Pooled float64 `json:"throttled_per_1000_pooled"`
-	// Quiet is the share of members with few refusals: at most 3 for each 1000, or
-	// at most 8 in all.
+	// Quiet is the share of members with few refusals: at most 3 per 1000, or at most 8 in
+	// all.
 	Quiet float64 `json:"quiet"`
-	// WorstTwentieth is the mean goodput of the twentieth of members that has the
-	// least, rounded up to whole members; Worst is that of the last one.
+	// WorstTwentieth is the mean goodput of the twentieth of members with the least,
+	// rounded up to whole members. Worst is the least goodput.
 	WorstTwentieth float64 `json:"worst_twentieth"`
 	Worst          float64 `json:"worst"`
 	WorstMember    int     `json:"worst_member"`
 	// Jain is the mean over members with several clients.
 	Jain *float64 `json:"fairness_jain"`
-	// To90S is the median in seconds, where never is longest; null when that is the
-	// median. Never is how many never got there.
+	// To90S is the median in seconds, where never counts as longest; null if that is the
+	// median. Never is the number of members that never reached it.
 	To90S *float64 `json:"time_to_90pct_s"`
 	Never int      `json:"never_at_90pct"`
-	// Suspended is how many members ended suspended.
+	// Suspended is the number of members that ended suspended.
 	Suspended  int   `json:"suspended"`
 	Violations int64 `json:"ceiling_violations"`
-	// Unpushed is the share of a penalty's blocks in which nothing else was refused.
+	// Unpushed is the share of a penalty's blocks without another refusal.
 	Unpushed *float64 `json:"blocks_not_pushed"`
 }
 
-// The bound of few refusals.
+// The bounds for few refusals.
 const (
 	quietPer1000 = 3
 	quietInAll   = 8
 )
 
-// Sum draws up the report of outcomes that [Run] would have had, or that a client of
-// another make has.
+// Sum returns the report for outcomes of [Run], or of another client.
 func Sum(o Options, outcomes []Outcome) *Report {
 	r := &Report{Seed: o.Seed, N: o.N, Family: o.Family, Law: o.Law, Members: outcomes, All: group("", outcomes)}
 	for _, f := range Families() {
@@ -191,7 +190,7 @@ func (s *Summary) worst(of []numbered) {
 	s.Worst, s.WorstMember = of[0].Goodput, of[0].number
 }
 
-// round keeps what can be read.
+// round rounds the figures for readability.
 func (s *Summary) round() {
 	for _, x := range []*float64{
 		&s.Goodput, &s.Per1000, &s.Per1000Median, &s.Per1000Pooled, &s.Quiet, &s.WorstTwentieth, s.Jain, s.To90S, s.Unpushed,
@@ -202,7 +201,7 @@ func (s *Summary) round() {
 	}
 }
 
-// median is the middle one, or the mean of the two; it may be infinite.
+// median returns the median, which may be infinite.
 func median(of []float64) float64 {
 	slices.Sort(of)
 	n := len(of)
@@ -212,14 +211,14 @@ func median(of []float64) float64 {
 	return (of[n/2-1] + of[n/2]) / 2
 }
 
-// JSON is the report as indented JSON with a newline at its end: the same bytes for
-// the same report.
+// JSON returns the report as indented JSON with a final newline. The same report gives the
+// same bytes.
 func (r *Report) JSON() ([]byte, error) {
 	b, err := json.MarshalIndent(r, "", "  ")
 	return append(b, '\n'), err
 }
 
-// unknown stands for what has no value: never 0.
+// unknown is the text for a figure without a value: never 0.
 const unknown = "-"
 
 func decimals(x float64, n int) string { return strconv.FormatFloat(x, 'f', n, 64) }
@@ -231,15 +230,15 @@ func known(x *float64, n int, unit string) string {
 	return decimals(*x, n) + unit
 }
 
-// column is one of the table. Those named bound are the informed client's figure
-// for the one before. Those named alone are of one process in place of a fleet: goodput,
+// column is a column of the table. Those named bound have the informed client's figure for
+// the column before. Those named alone are about one process in place of a fleet: goodput,
 // refusals per 1000 and overshoot.
 type column struct {
 	name string
 	cell func(*Group) string
 }
 
-// bound shows a figure of the informed client's.
+// bound formats a figure of the informed client.
 func (g *Group) bound(show func(*Summary) string) string {
 	if g.Bound == nil {
 		return unknown
@@ -247,7 +246,8 @@ func (g *Group) bound(show func(*Summary) string) string {
 	return show(g.Bound)
 }
 
-// alone shows a figure of one process in place of fleets, overshoot one of the overshoot.
+// alone formats a figure of one process in place of fleets, and overshoot one of the
+// overshoot.
 func (g *Group) alone(show func(*Summary) string) string {
 	if g.Alone == nil {
 		return unknown
@@ -262,7 +262,7 @@ func (g *Group) overshoot(of func(*Overshoot) float64) string {
 	return decimals(100*of(g.Overshoot), 2) + " %"
 }
 
-// columns of the table; "per 1000" are refusals for each 1000 admitted.
+// columns are the columns of the table; "per 1000" means refusals per 1000 admitted.
 var columns = []column{
 	{"family", func(g *Group) string {
 		if g.Family == "" {
@@ -294,7 +294,7 @@ var columns = []column{
 	{"over ceiling", func(g *Group) string { return strconv.FormatInt(g.Law.Violations, 10) }},
 }
 
-// WriteText writes the report for a person: a line a family, one for all, and the
+// WriteText writes the report for people: a line for each family, one for all, and the
 // targets.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
@@ -365,10 +365,10 @@ func across(per1000 float64) float64 {
 
 func up(goodput float64) float64 { return bottom - (bottom-top)*goodput/1.02 }
 
-// WriteSVG draws the population, 1000 by 560 pixels: goodput up, refusals for each
-// 1000 admitted across on a logarithmic axis, a dot a member and a large one for the
-// mean, of the law and where it was played of the informed client. What has fewer refusals than the axis begins with is drawn at its beginning.
-// The same report gives the same bytes.
+// WriteSVG draws the population, 1000 by 560 pixels: goodput on the vertical axis, refusals
+// per 1000 admitted on the horizontal, logarithmic one. Each member is a dot, and the mean
+// a large dot, for the law and the informed client if it was run. Values below the axis are
+// drawn at its start. The same report gives the same bytes.
 func (r *Report) WriteSVG(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(b, format+"\n", args...) } // Flush returns the error
@@ -404,7 +404,7 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return b.Flush()
 }
 
-// mean draws the large dot of a client, and what it stands for.
+// mean draws the large dot of a client, with a label.
 func mean(p func(string, ...any), x int, name, ink string, s *Summary) {
 	p(`<circle cx="%.1f" cy="%.1f" r="9" fill="%s" stroke="#ffffff" stroke-width="2"/>`, across(s.Per1000), up(s.Goodput), ink)
 	p(`<circle cx="%d" cy="52" r="6" fill="%s"/><text x="%d" y="56">%s: mean %.3f / %.2f</text>`, x+6, ink, x+18, name, s.Goodput, s.Per1000)

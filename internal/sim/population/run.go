@@ -1,53 +1,52 @@
-// Package population draws providers at random and runs a law on them, so that a
-// law is judged by what it meets and not by scenarios that it has learned by heart.
+// Package population draws random providers and runs a law on them, so that a law is judged
+// by more than the scenarios for which it was tuned.
 //
-// [Draw] makes one member, [Run] a population and its [Report]. Tune on one seed
-// and report on others: the figures of a seed that was tuned on say nothing.
+// [Draw] draws one member, and [Run] runs a population and returns its [Report]. Tune on
+// one seed and report on others: figures for a seed used in tuning mean nothing.
 //
 // # What is drawn
 //
-// A member is drawn for a [Family], which decides what it has for certain; each
-// trouble of the other families comes with a chance of 4 %. All members draw their
-// sizes alike: what the tightest limit sustains is log-uniform from 6 a minute to
-// 100 a second, a window from 1 s to a day (every other one a round number, and none
-// that holds more than 20,000 attempts), a burst is 1 to 5 times what the rate gives
-// in a second, concurrency is 1 to 60. A median latency is 5 ms to 2 s, with a 99th
-// percentile of 1.2 to 10 times that. A slow-down that is alone begins at 30 a second at
-// most; a limit that strangers use holds ten attempts at least, so that not all of it is
-// chance. Throttles are 429, 503 or 403, with a Retry-After
-// in seconds, ms, as a date, exact, wrong, of another unit or none, and with limit
-// headers or none. The owner's ceiling is above the limit nine times in ten.
+// A member is drawn for a [Family], which determines one property; each trouble of other
+// families has a chance of 4 %. The sizes are drawn the same way for all members: the
+// tightest limit sustains a log-uniform rate from 6 a minute to 100 a second, a window is
+// from 1 s to a day (every other one is round, and none holds more than 20,000 attempts), a
+// burst is 1 to 5 times the attempts of a second, and concurrency is 1 to 60. The median
+// latency is 5 ms to 2 s, with a 99th percentile of 1.2 to 10 times that. A slow-down as
+// the only limit starts at 30 a second at most. A limit that strangers use holds at least
+// ten attempts, so that not everything is chance. Throttles are 429, 503 or 403, with a
+// Retry-After in seconds, ms, as a date, exact, wrong, in another unit or none, and with or
+// without limit headers. The owner's ceiling is above the limit nine times in ten.
 //
-// The families [Pools] and [Fleet] are drawn only on request, and take no turn with the
-// others. A fleet has 2 to 16 members and a server that is a round trip of 0.1 to 50 ms away;
-// in every other one the server is away, or cut off from some members, for up to two minutes.
-// Beside its figures stand those of one process with the work of all. Pools are two to
-// five pools, each with a limit of its own, and in every other member one of the
-// account. What the limits of such a member sustain is that of all pools together.
+// The families [Pools] and [Fleet] are drawn only on request. A fleet has 2 to 16 members
+// and a server with a round trip of 0.1 to 50 ms. For every other member the server is
+// away, or cut off from some clients, for up to two minutes. The report also has the
+// figures of one process with all the work. Pools are two to five pools, each with a limit
+// of its own, and for every other member a limit of the account. The sustained rate of such
+// a member is that of all pools together.
 //
 // # The horizon
 //
-// A member lasts an hour, or four of its longest windows, or the time for 3000
-// attempts at the rate that its tightest limit sustains, whichever is longest; pauses
-// come on top. So the slowest limits are seen long enough, and no member has more than
-// some 360,000 admissions.
+// A member lasts an hour, four of its longest windows, or the time for 3000 attempts at the
+// rate that its tightest limit sustains, whichever is longest; pauses are added. So the
+// slowest limits are observed long enough, and no member has more than about 360,000
+// admissions.
 //
 // # The bound
 //
-// Beside a law stands the informed client of sim.Player.Informed, which knows everything
-// of a member but the sizes of its limits, and has the best of twelve margins in
-// hindsight. What a law lacks compared with it, the law could still win; what it lacks
-// itself compared with 1 is the price of chance: arrivals that jitter, strangers that
-// nobody sees. It is a client that can be built, not an upper bound: in a few members a
-// law may be ahead of it.
+// A law is compared with the informed client of sim.Player.Informed, which knows everything
+// about a member but the sizes of its limits, and has the best of twelve margins in
+// hindsight. The difference between them is what the law could still gain; the difference
+// between the informed client and 1 is the cost of chance: arrivals that jitter, and
+// strangers. The informed client is not an upper bound: for a few members a law may be
+// better.
 //
 // # Reproduction
 //
-// A member is what its scenario file says: [Member.File] written out and run alone,
-// with the seed that its comment names, gives the same result. The same seed gives the
-// same bytes, whatever runs side by side.
+// A member is exactly its scenario file: [Member.File], run alone with the seed in its
+// comment, gives the same result. The same seed gives the same bytes, whatever the number
+// of workers.
 //
-// Do not use it to learn how a law fares with one provider: write a scenario.
+// To see how a law performs with one provider, write a scenario.
 package population
 
 import (
@@ -62,73 +61,72 @@ import (
 	"github.com/headway-go/headway/internal/sim"
 )
 
-// Options is what is drawn and run.
+// Options select what is drawn and run.
 type Options struct {
-	// Seed decides everything. 0 is a seed like any other.
+	// Seed determines everything. 0 is a seed like any other.
 	Seed uint64
-	// N is how many members; at least 1, at most MaxMembers.
+	// N is the number of members, from 1 to MaxMembers.
 	N int
-	// Family draws members of one family alone; "" draws all.
+	// Family draws members of one family only; "" draws all.
 	Family Family
-	// Bound plays the informed client too, beside which a law's figures can be
-	// judged; it takes longer than the law.
+	// Bound also runs the informed client, for comparison. It takes longer than the law.
 	Bound bool
-	// Law is the control law by name; default control.DefaultLaw.
+	// Law is the name of the control law; default control.DefaultLaw.
 	Law string
-	// Workers is how many members are run side by side; default the number of CPUs.
+	// Workers is the number of members that run concurrently; default the number of CPUs.
 	Workers int
-	// Progress is called after each member, with how many are done, by one
-	// goroutine at a time; nil says nothing.
+	// Progress, if not nil, is called after each member with the number of finished ones,
+	// by one goroutine at a time.
 	Progress func(done int)
 }
 
-// MaxMembers is the largest population.
+// MaxMembers is the size of the largest population.
 const MaxMembers = 100_000
 
-// Outcome is how one member went.
+// Outcome is the result of one member.
 type Outcome struct {
 	Number int    `json:"number"`
 	Family Family `json:"family"`
-	// Seed is what the member's scenario was run with.
+	// Seed is the seed with which the member's scenario was run.
 	Seed uint64 `json:"seed"`
 	Figures
-	// Bound is the informed client's, with the best of its margins; null where it
-	// was not played.
+	// Bound has the informed client's figures with its best margin; null if it was not run.
 	Bound *Figures `json:"bound"`
-	// Margin is that best one.
+	// Margin is that margin.
 	Margin *sim.Margin `json:"bound_margin"`
-	// Alone is one process with the work of a fleet, and Overshoot by how much the fleet and
-	// that process exceeded a limit in the worst of its windows; absent for other families.
+	// Alone has the figures of one process with the work of a fleet, and Overshoot how much
+	// the fleet and that process exceeded a limit in the worst of its windows; absent for
+	// other families.
 	Alone     *Figures   `json:"alone,omitempty"`
 	Overshoot *Overshoot `json:"overshoot,omitempty"`
 }
 
-// Overshoot is by how much attempts exceeded a limit, as a part of it.
+// Overshoot is the excess over a limit, as a part of it.
 type Overshoot struct {
 	Fleet float64 `json:"fleet"`
 	Alone float64 `json:"alone"`
 }
 
-// Figures are a client's in one member.
+// Figures are a client's figures for one member.
 type Figures struct {
-	// Goodput is what was admitted as a part of the clairvoyant client's, at most 1.
+	// Goodput is the admissions as a part of the clairvoyant client's, at most 1.
 	Goodput   float64 `json:"goodput"`
 	Admitted  int64   `json:"admitted"`
 	Throttled int64   `json:"throttled"`
-	// Per1000 is Throttled for each 1000 admitted, as if one had been where none was.
+	// Per1000 is Throttled per 1000 admitted, computed with at least one admitted.
 	Per1000 float64 `json:"throttled_per_1000"`
-	// To90S is null when it never got there.
+	// To90S is null if it was never reached.
 	To90S     *float64 `json:"time_to_90pct_s"`
 	Jain      *float64 `json:"fairness_jain"`
 	Suspended bool     `json:"suspended"`
-	// Violations of the ceiling.
+	// Violations counts violations of the ceiling.
 	Violations int64 `json:"ceiling_violations"`
-	// Blocks of a penalty that began, and those in which there was another refusal.
+	// Blocks counts blocks of a penalty, and Pushed those with another refusal.
 	Blocks       int64 `json:"blocks"`
 	BlocksPushed int64 `json:"blocks_pushed"`
 }
 
-// FiguresOf are those of a run; what has no value counts as nothing got.
+// FiguresOf returns the figures of a run. A figure without a value counts as the worst.
 func FiguresOf(r *sim.Result) Figures {
 	f := Figures{
 		Admitted: r.Admitted, Throttled: r.Throttled,
@@ -142,8 +140,8 @@ func FiguresOf(r *sim.Result) Figures {
 	return f
 }
 
-// Run draws a population and runs a law on it. The same options give the same
-// report, however many workers there are.
+// Run draws a population and runs a law on it. The same options give the same report,
+// whatever the number of workers.
 func Run(o Options) (*Report, error) {
 	if o.N < 1 || o.N > MaxMembers {
 		return nil, fmt.Errorf("population: %d members, must be from 1 to %d", o.N, MaxMembers)
@@ -182,7 +180,7 @@ func Run(o Options) (*Report, error) {
 	return Sum(o, outcomes), nil
 }
 
-// member draws one and runs it.
+// member draws and runs one member.
 func (o *Options) member(number int) (Outcome, error) {
 	m, err := Draw(o.Seed, number, o.Family)
 	if err != nil {
@@ -210,7 +208,7 @@ func (o *Options) member(number int) (Outcome, error) {
 	return out, nil
 }
 
-// alone notes how one process fared with the work of a fleet.
+// alone records the result of one process with the work of a fleet.
 func (m *Outcome) alone(f *sim.FleetResult) {
 	m.Alone = &Figures{
 		Admitted: f.Alone.Admitted, Throttled: f.Alone.Throttled,
@@ -224,17 +222,17 @@ func (m *Outcome) alone(f *sim.FleetResult) {
 	}
 }
 
-// Target is one that a law is held against.
+// Target is a target for laws.
 type Target struct {
 	Target string `json:"target"`
-	// Figure is what was measured, for a person.
+	// Figure is the measured figure, as text.
 	Figure string `json:"figure"`
 	Met    bool   `json:"met"`
 }
 
-// The targets, where the informed client was played and all families were drawn.
+// The targets, if the informed client was run on all families.
 const (
-	barGoodput       = 0.96 // of the informed client's, in the mean
+	barGoodput       = 0.96 // of the informed client's mean
 	barFamilyGoodput = 0.90 // in each family
 	barWorst         = 0.85 // of the worst twentieth
 	barPer1000       = 3    // mean
@@ -245,7 +243,7 @@ const (
 	barUnpushed      = 0.9
 )
 
-// percent is a share in percent.
+// percent formats a share in percent.
 func percent(x *float64) string {
 	if x == nil {
 		return unknown
@@ -253,7 +251,7 @@ func percent(x *float64) string {
 	return decimals(100**x, 1) + " %"
 }
 
-// targets are nil where they cannot be judged.
+// targets returns nil if they cannot be judged.
 func (r *Report) targets() []Target {
 	if r.All.Bound == nil || r.Family != "" {
 		return nil

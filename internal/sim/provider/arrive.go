@@ -6,16 +6,16 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Arrive decides on an attempt that reaches the limiter at now. The client is
-// its index in the scenario, counted apart and otherwise equal; cost is in
-// units; busy is how long the provider works on it before Slow, which is at
-// least zero ([Sampler.Latency] gives it).
+// Arrive decides on an attempt that reaches the limiter at now. client is the index of the
+// client in the scenario; clients are counted separately and otherwise equal. cost is in
+// units. busy is how long the provider works on it, before Slow; it is at least zero
+// ([Sampler.Latency] draws it).
 func (m *Model) Arrive(now time.Duration, client int, cost float64, busy time.Duration) Verdict {
 	return m.ArriveIn(now, client, 0, cost, busy)
 }
 
-// ArriveIn is [Model.Arrive] for an attempt of a pool, from 1, which meets the limits of
-// the pool beside those of the account; 0 is of none.
+// ArriveIn is like [Model.Arrive] for an attempt of a pool, counted from 1, to which the
+// pool's limits apply in addition to the account's; 0 means no pool.
 func (m *Model) ArriveIn(now time.Duration, client, pool int, cost float64, busy time.Duration) Verdict {
 	m.advance(now)
 	v := m.decide(demand{cost: milli(cost), busy: int64(max(0, busy)), pool: pool})
@@ -38,7 +38,7 @@ func (c *Counts) Add(v Verdict) {
 	}
 }
 
-// decide is Arrive for the credential's own attempts, at m.now.
+// decide is like Arrive for the credential's own attempts, at m.now.
 func (m *Model) decide(d demand) Verdict {
 	if m.suspended {
 		return Verdict{Suspended: true, Status: 403, Slow: 1, Index: -1}
@@ -80,14 +80,14 @@ func (m *Model) decide(d demand) Verdict {
 
 // stretch multiplies nanoseconds and saturates.
 func stretch(busy int64, factor float64) int64 {
-	if factor == 1 { // exact, when nothing slows
+	if factor == 1 { // exact without slowness
 		return busy
 	}
 	return int64(min(float64(busy)*factor, float64(scenario.MaxHorizon)))
 }
 
-// faults says what the faults of the moment do; ok means that the attempt
-// goes on to the limits.
+// faults returns the effect of current faults; ok means that the attempt goes on to the
+// limits.
 func (m *Model) faults() (v Verdict, ok bool) {
 	v = Verdict{Slow: 1, Index: -1}
 	for _, f := range m.cfg.Provider.Faults {
@@ -108,7 +108,7 @@ func (m *Model) faults() (v Verdict, ok bool) {
 	return v, true
 }
 
-// arrived counts an arrival at every knee and gives the slow-down.
+// arrived counts an arrival at every knee and returns the slow-down.
 func (m *Model) arrived() float64 {
 	slow := 1.0
 	for i := range m.knees {
@@ -123,7 +123,7 @@ func (m *Model) arrived() float64 {
 
 func (k *knee) scale(factor float64) { k.limit = max(1, int(k.rate*factor)) }
 
-// worst is the limit that frees last, and when.
+// worst returns the limit that frees last, and when.
 func (m *Model) worst(d demand) (at time.Duration, index int) {
 	at = m.now
 	for i := range m.limits {
@@ -137,7 +137,7 @@ func (m *Model) worst(d demand) (at time.Duration, index int) {
 	return at, index
 }
 
-// bears says whether the limit is one for the demand.
+// bears reports whether the limit applies to the demand.
 func (l *limit) bears(d demand) bool { return l.pool == 0 || l.pool == d.pool }
 
 func (m *Model) take(d demand) {
@@ -185,7 +185,7 @@ func (m *Model) countThrottle() {
 	}
 }
 
-// retryAfter fills in what a throttle says, in the scenario's style.
+// retryAfter sets the advertised wait of a throttle, in the scenario's style.
 func (m *Model) retryAfter(v *Verdict, d demand) {
 	said := m.cfg.Provider.Throttle
 	style := said.RetryAfter

@@ -10,26 +10,25 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// httpDate is the form of dates in HTTP header fields, always in UTC.
+// httpDate is the format of dates in HTTP header fields, always in UTC.
 const httpDate = "Mon, 02 Jan 2006 15:04:05 GMT"
 
-// Quota is what one limit has left.
+// Quota is the rest of one limit.
 type Quota struct {
-	// Kind and Name are the limit's; Index is its place in the scenario.
+	// Kind and Name are the limit's. Index is its position in the scenario.
 	Kind  scenario.Kind
 	Name  string
 	Index int
 	// Limit and Remaining are in requests, units of cost, or seconds of busy time.
 	Limit, Remaining float64
-	// Window is the limit's length of time; a bucket's is the time to fill it.
-	// Zero for concurrency.
+	// Window is the limit's window, for a bucket the time to fill it, and zero for
+	// concurrency.
 	Window time.Duration
-	// Reset is when it is whole again if nothing is used.
+	// Reset is when it is completely free if nothing is used.
 	Reset time.Duration
 }
 
-// Quotas appends what each limit that can refuse has left at now, in the order
-// of the scenario.
+// Quotas appends the rest of each limit that can refuse, in the order of the scenario.
 func (m *Model) Quotas(now time.Duration, to []Quota) []Quota {
 	m.advance(now)
 	for i := range m.limits {
@@ -44,9 +43,9 @@ func (m *Model) Quotas(now time.Duration, to []Quota) []Quota {
 // Field is one header field, with its name in canonical form.
 type Field struct{ Name, Value string }
 
-// Fields appends the header fields of the answer v that was given at the
-// model's present instant: Retry-After in its style, and the limits in their
-// dialect. Call it right after [Model.Arrive]. A reset has none.
+// Fields appends the header fields of the response v at the model's current instant:
+// Retry-After in its style, and the limits in their dialect. Call it right after
+// [Model.Arrive]. A reset has no fields.
 func (m *Model) Fields(v Verdict, to []Field) []Field {
 	if v.HasRetryAfter {
 		to = append(to, m.retryField(v))
@@ -71,12 +70,12 @@ func (m *Model) retryField(v Verdict) Field {
 	return Field{"Retry-After", strconv.FormatInt(int64(v.RetryAfter/time.Second), 10)}
 }
 
-// Wall is the wall clock at the model's present instant.
+// Wall returns the wall clock at the model's current instant.
 func (m *Model) Wall() time.Time { return m.wall(m.now) }
 
 func (m *Model) wall(at time.Duration) time.Time { return m.start.Add(at) }
 
-// dialect says which limits the headers tell of; -1 means none.
+// dialect records which limits the headers report; -1 means none.
 type dialect struct {
 	headers  scenario.Dialect
 	requests int // the first that counts requests over time
@@ -128,7 +127,7 @@ func (d *dialect) fields(m *Model, to []Field) []Field {
 
 func whole(v float64) string { return strconv.FormatInt(int64(v), 10) }
 
-// github tells of the primary limit only, whatever refused.
+// github reports only the primary limit, whichever limit refused.
 func (d *dialect) github(m *Model, to []Field) []Field {
 	if d.requests < 0 {
 		return to
@@ -156,7 +155,7 @@ func (d *dialect) openai(m *Model, to []Field, what string, i int) []Field {
 	)
 }
 
-// anthropic rounds the remaining down to a multiple of unit.
+// anthropic rounds the rest down to a multiple of unit.
 func (d *dialect) anthropic(m *Model, to []Field, what string, i int, unit float64) []Field {
 	if i < 0 {
 		return to
@@ -170,7 +169,7 @@ func (d *dialect) anthropic(m *Model, to []Field, what string, i int, unit float
 	)
 }
 
-// ietf tells of every limit that counts requests, cost, or requests under way.
+// ietf reports every limit on requests, cost, or requests in flight.
 func (d *dialect) ietf(m *Model, to []Field) []Field {
 	var policy, state []string
 	for i := range m.limits {

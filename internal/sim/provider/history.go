@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// history is a ring of the newest instants, at most most of them. It grows as
-// it fills, so that a large limit that is never reached costs nothing.
+// history is a ring of the newest instants, of bounded length. It grows as it fills, so
+// that a large limit that is never reached costs nothing.
 type history struct {
 	most int
 	ring []time.Duration
-	next int // where the next one goes, once the ring is full
+	next int // position of the next instant, once the ring is full
 }
 
 func (h *history) add(now time.Duration) {
@@ -25,7 +25,7 @@ func (h *history) add(now time.Duration) {
 	}
 }
 
-// newest is the n-th newest instant, from 1; ok is false when there are fewer.
+// newest returns the n-th newest instant, from 1; ok is false if there are fewer.
 func (h *history) newest(n int) (at time.Duration, ok bool) {
 	if n > len(h.ring) {
 		return 0, false
@@ -37,7 +37,7 @@ func (h *history) newest(n int) (at time.Duration, ok bool) {
 	return h.ring[i], true
 }
 
-// since counts the instants later than at, by bisection.
+// since counts the instants after at, by binary search.
 func (h *history) since(at time.Duration) int {
 	low, high := 0, len(h.ring)
 	for low < high {
@@ -57,16 +57,16 @@ func (h *history) clone() history {
 	return c
 }
 
-// weighted is a sliding window over amounts: cost, or busy time.
+// weighted is a sliding window over amounts of cost or busy time.
 type weighted struct {
 	configured int64
 	window     time.Duration
 	busy       bool
-	largest    float64 // the greatest factor to come
+	largest    float64 // the largest future factor
 
 	limit   int64
 	sum     int64
-	entries []charge // a queue: the first head are gone
+	entries []charge // a queue: the first head entries are removed
 	head    int
 }
 
@@ -75,7 +75,7 @@ type charge struct {
 	amount int64
 }
 
-// amount is what d weighs here: at most the whole limit.
+// amount returns the amount of d that counts here, at most the whole limit.
 func (w *weighted) amount(d demand) int64 {
 	if w.busy {
 		return min(d.busy, w.limit)
@@ -92,7 +92,7 @@ func (w *weighted) expire(now time.Duration) {
 func (w *weighted) drop() {
 	w.sum -= w.entries[w.head].amount
 	w.head++
-	// Move down when half is gone: constant time an entry, and bounded memory.
+	// Move entries down when half are removed: constant time per entry, and bounded memory.
 	if w.head*2 >= len(w.entries) {
 		w.entries = append(w.entries[:0], w.entries[w.head:]...)
 		w.head = 0
@@ -119,9 +119,9 @@ func (w *weighted) take(now time.Duration, d demand) {
 	w.entries = append(w.entries, charge{at: now, amount: amount})
 }
 
-// reject charges cost, and forgets what lies beyond a whole limit of newer
-// charges, the largest limit to come: it cannot decide anything any more, and
-// hammering would grow it.
+// reject charges cost, and removes charges older than a whole limit of newer ones, for the
+// largest future limit. They have no effect any more, and a client that hammers would make
+// the queue grow.
 func (w *weighted) reject(now time.Duration, d demand) {
 	if w.busy {
 		return

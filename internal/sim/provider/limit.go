@@ -9,36 +9,36 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Never is an instant that does not come.
+// Never is an instant that is never reached.
 const Never = time.Duration(math.MaxInt64)
 
-// demand is what one attempt asks of the limits.
+// demand is what one attempt needs of the limits.
 type demand struct {
 	cost int64 // thousandths of a unit, at least 1
 	busy int64 // nanoseconds of work
-	held int64 // nanoseconds that it is under way: busy, slowed
-	pool int   // which it is for, from 1; 0 for none
+	held int64 // nanoseconds in flight: busy, times the slow-down
+	pool int   // its pool, from 1; 0 for none
 }
 
-// limiter is one limit's state. Instants never go backwards.
+// limiter is the state of one limit. Instants never go backwards.
 type limiter interface {
-	// free is the earliest instant >= now at which d would be admitted if
-	// nothing else arrived.
+	// free returns the earliest instant >= now at which d would be admitted if nothing else
+	// arrived.
 	free(now time.Duration, d demand) time.Duration
-	// take books d, which was admitted at now.
+	// take charges d, which was admitted at now.
 	take(now time.Duration, d demand)
-	// reject books d, which was refused at now by any limit, where refusals count.
+	// reject charges d, which was refused at now by any limit, if refusals count.
 	reject(now time.Duration, d demand)
-	// scale sets the limit to factor times what the scenario says.
+	// scale sets the limit to factor times the scenario's.
 	scale(now time.Duration, factor float64)
-	// quota is what is left.
+	// quota returns the rest of the limit.
 	quota(now time.Duration) Quota
 	clone() limiter
 }
 
-// newLimiter builds the state of any limit that refuses. largest is the
-// greatest factor that changes will bring, at least 1, epoch the time from the last
-// multiple of the limit's window since the Unix epoch to the scenario's start.
+// newLimiter returns the state of a limit that refuses. largest is the largest factor of
+// later changes, at least 1. epoch is the time from the last multiple of the limit's window
+// since the Unix epoch to the scenario's start.
 func newLimiter(l scenario.Limit, largest float64, epoch time.Duration) limiter {
 	var made limiter
 	switch l.Kind {
@@ -71,15 +71,15 @@ func newLimiter(l scenario.Limit, largest float64, epoch time.Duration) limiter 
 	return made
 }
 
-// scaled is a count under a factor: rounded, at least 1.
+// scaled returns a count times a factor, rounded, at least 1.
 func scaled(n int, factor float64) int {
 	return max(1, int(math.Round(float64(n)*factor)))
 }
 
 func milli(units float64) int64 { return max(1, int64(math.Round(units*1000))) }
 
-// bucket is a token bucket kept as the instant at which it is full again: the
-// GCRA form, exact in integers. It holds burst - (full-now)/interval tokens.
+// bucket is a token bucket in the GCRA form, exact in integers: it stores when it is full
+// again. It holds burst - (full-now)/interval tokens.
 type bucket struct {
 	rate       scenario.Rate
 	configured int
@@ -95,8 +95,8 @@ func (b *bucket) free(now time.Duration, _ demand) time.Duration {
 
 func (b *bucket) take(now time.Duration, _ demand) { b.full = max(b.full, now) + b.interval }
 
-// reject takes a token, or what there is of one: never into debt, so that a
-// client that pauses for one interval gets through.
+// reject takes a token, or the rest of one, but no more: a client that pauses for one
+// interval is admitted.
 func (b *bucket) reject(now time.Duration, d demand) {
 	b.take(now, d)
 	b.full = min(b.full, now+b.burst*b.interval)
@@ -128,7 +128,7 @@ func (b *bucket) quota(now time.Duration) Quota {
 
 func (b *bucket) clone() limiter { c := *b; return &c }
 
-// fixed is a counter that begins again at a window's end.
+// fixed is a counter that is reset at the end of a window.
 type fixed struct {
 	configured int
 	window     time.Duration
@@ -137,7 +137,7 @@ type fixed struct {
 
 	limit int
 	count int
-	end   time.Duration // of the window that count belongs to
+	end   time.Duration // of the window of count
 }
 
 // roll closes a window that has ended.
@@ -181,8 +181,8 @@ func (f *fixed) quota(now time.Duration) Quota {
 
 func (f *fixed) clone() limiter { c := *f; return &c }
 
-// sliding remembers the newest admissions, as many as the limit: there is room
-// when the limit-th newest has left the window.
+// sliding remembers as many of the newest admissions as the limit allows: there is room
+// when the oldest of them has left the window.
 type sliding struct {
 	configured int
 	window     time.Duration
@@ -216,16 +216,16 @@ func (s *sliding) quota(now time.Duration) Quota {
 
 func (s *sliding) clone() limiter { c := *s; c.recent = s.recent.clone(); return &c }
 
-// approximate is a sliding window made of two counters, one for the current period and
-// one for the period before, whose attempts are taken to leave the window evenly. After
-// two idle periods the next attempt begins a new period.
+// approximate is a sliding window of two counters, for the current and the previous period.
+// Attempts of the previous period are assumed to leave the window evenly. After two idle
+// periods the next attempt starts a new period.
 type approximate struct {
 	configured int64
 	window     time.Duration
 
 	limit        int64
 	count, prior int64
-	end          time.Duration // of the period that count belongs to
+	end          time.Duration // of the period of count
 }
 
 // roll closes a period that has ended.
@@ -243,7 +243,7 @@ func (a *approximate) roll(now time.Duration) {
 
 func (a *approximate) free(now time.Duration, _ demand) time.Duration {
 	if now >= a.end+a.window {
-		return now // nothing begins before something comes
+		return now // no period begins before an attempt
 	}
 	a.roll(now)
 	if a.count < a.limit {
@@ -252,9 +252,9 @@ func (a *approximate) free(now time.Duration, _ demand) time.Duration {
 	return max(a.end, a.leaves(a.end+a.window, a.count, a.limit))
 }
 
-// leaves is when enough attempts of the previous period have left the window. The
-// current period ends at end, prior is the previous one's count, and room is how many of
-// those may stay; only whole attempts count.
+// leaves returns when enough attempts of the previous period have left the window. The
+// current period ends at end, prior is the count of the previous period, and room is how
+// many of those may stay. Only whole attempts count.
 func (a *approximate) leaves(end time.Duration, prior, room int64) time.Duration {
 	if prior < room {
 		return end - a.window
@@ -286,7 +286,7 @@ func (a *approximate) quota(now time.Duration) Quota {
 
 func (a *approximate) clone() limiter { c := *a; return &c }
 
-// concurrency holds the ends of what is under way, in order.
+// concurrency has the ends of requests in flight, in order.
 type concurrency struct {
 	configured int
 
@@ -338,10 +338,10 @@ func (c *concurrency) clone() limiter {
 	return &n
 }
 
-// Advance brings changes and strangers up to now, as every other method does.
+// Advance applies changes and lets strangers arrive up to now, as every other method does.
 func (m *Model) Advance(now time.Duration) { m.advance(now) }
 
-// advance lets time pass: changes and strangers in the order of their instants.
+// advance does so in the order of the instants.
 func (m *Model) advance(now time.Duration) {
 	if m.strangers.next > now && m.NextChange() > now {
 		m.now = max(m.now, now)
@@ -410,7 +410,7 @@ func (m *Model) lasts(mean float64) time.Duration {
 	return max(1, time.Duration(exponential(&m.strangers.rng)*mean))
 }
 
-// later is a sum that saturates.
+// later returns a sum that saturates.
 func later(at, by time.Duration) time.Duration {
 	if by > Never-at {
 		return Never
@@ -418,10 +418,10 @@ func later(at, by time.Duration) time.Duration {
 	return at + by
 }
 
-// NextStranger is the instant of the next stranger; [Never] without any.
+// NextStranger returns when the next stranger arrives; [Never] if there are none.
 func (m *Model) NextStranger() time.Duration { return m.strangers.next }
 
-// NextChange is the instant of the next change of the limits; [Never] after the last.
+// NextChange returns when the limits change next; [Never] after the last change.
 func (m *Model) NextChange() time.Duration {
 	if m.change < len(m.changes) {
 		return m.changes[m.change].At

@@ -32,14 +32,14 @@ func parse(t testing.TB, section string) *scenario.Scenario {
 
 const ms = time.Millisecond
 
-// step is one call and what it must give. Without n it is one attempt.
+// step is a call and its expected results. n defaults to one attempt.
 type step struct {
 	at     time.Duration
 	n      int // attempts at that instant
 	cost   float64
 	busy   time.Duration
 	admits int
-	free   time.Duration // what Free says afterwards; -1 is not asked
+	free   time.Duration // the expected result of Free afterwards; -1 if it is not called
 }
 
 func TestLimits(t *testing.T) {
@@ -96,9 +96,9 @@ func TestLimits(t *testing.T) {
 			{at: 70*time.Second - 1, n: 1, admits: 0, free: 70 * time.Second},
 			{at: 70 * time.Second, n: 2, admits: 1, free: 110 * time.Second},
 		}},
-		{"approximate sliding window: what came leaves evenly from the next period on", `
+		{"approximate sliding window: attempts leave evenly in the next period", `
   limits: [{kind: sliding_window, limit: 4, window: 20s, approximate: true}]`, []step{
-			{at: time.Second, n: 6, admits: 4, free: 21*time.Second + 1}, // three and a part of one are left
+			{at: time.Second, n: 6, admits: 4, free: 21*time.Second + 1}, // three and a part of one remain
 			{at: 21 * time.Second, n: 1, admits: 0, free: 21*time.Second + 1},
 			{at: 21*time.Second + 1, n: 2, admits: 1, free: 26*time.Second + 1},
 			{at: 40 * time.Second, n: 4, admits: 3, free: 41*time.Second + 1},
@@ -281,7 +281,7 @@ func TestSamplersAreDeterministicAndApart(t *testing.T) {
 	a, b, other, seed := provider.NewSampler(s, 3, 0), provider.NewSampler(s, 3, 0), provider.NewSampler(s, 3, 1), provider.NewSampler(s, 4, 0)
 	same := 0
 	for range 1000 {
-		b.Cost() // another stream: leaves latency as it is
+		b.Cost() // another stream: does not change the latency
 		u, d := a.Latency()
 		if bu, bd := b.Latency(); bu != u || bd != d {
 			t.Fatal("the same seed and client gave other latencies")

@@ -8,8 +8,8 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// The streams of random numbers that are drawn from one seed. Clients take
-// four each, from streamClients on.
+// The random streams that are derived from one seed. Clients have four each, from
+// streamClients on.
 const (
 	streamStrangers = 1
 	streamClients   = 1 << 16
@@ -18,16 +18,15 @@ const (
 // z99 is the standard normal distribution's 99th percentile.
 const z99 = 2.3263478740408408
 
-// Sampler draws what a scenario leaves to chance for one client: latency,
-// cost, the arrivals of open work and the execution of batches. The same
-// scenario, seed and client give the same numbers; each of the four has its own
-// stream, so that one that is
-// drawn more often leaves the others as they are. For one goroutine.
+// Sampler draws the random quantities of one client: latency, cost, the arrivals of open
+// work and the execution time of batches. The same scenario, seed and client give the same
+// numbers. Each of the four has its own stream, so that drawing more of one does not change
+// the others. It is not safe for concurrent use.
 type Sampler struct {
 	uplink, total          lognormal
 	cost                   lognormal
-	gap                    float64 // mean nanoseconds between bursts of arrivals; 0 without
-	burst, left            int     // of a burst's arrivals: all, and those to come
+	gap                    float64 // mean nanoseconds between bursts of arrivals; 0 if there are none
+	burst, left            int     // the size of a burst, and the rest of the current one
 	latency, costs, arrive rand.PCG
 
 	overhead, perRow time.Duration
@@ -35,7 +34,7 @@ type Sampler struct {
 	executions       rand.PCG
 }
 
-// NewSampler makes the sampler of a client, from 0.
+// NewSampler returns the sampler of a client, counted from 0.
 func NewSampler(s *scenario.Scenario, seed uint64, client int) *Sampler {
 	stream := streamClients + 4*uint64(client)
 	l, c := s.Provider.Latency, s.Workload.Cost
@@ -62,18 +61,18 @@ func NewSampler(s *scenario.Scenario, seed uint64, client int) *Sampler {
 	return p
 }
 
-// Latency draws one attempt's times: the uplink, after which it reaches the
-// limiter, and the total, after which an admitted one is back; a refused one
-// is back after twice the uplink. The total is never shorter than that. The
-// provider is busy with an admitted one for total - 2*uplink.
+// Latency draws the latencies of one attempt: the uplink, after which it reaches the
+// limiter, and the total, after which an admitted one returns. A refused one returns after
+// twice the uplink, and the total is never shorter than that. The provider is busy with an
+// admitted one for total - 2*uplink.
 func (p *Sampler) Latency() (uplink, total time.Duration) {
 	uplink = time.Duration(p.uplink.draw(&p.latency))
 	total = time.Duration(p.total.draw(&p.latency))
 	return uplink, max(total, 2*uplink)
 }
 
-// Execution draws how long the provider works on a batch of rows that no other
-// is in the way of; 0 in a scenario without batches.
+// Execution draws the execution time of a batch of rows while no other batch is executed; 0
+// in a scenario without batches.
 func (p *Sampler) Execution(rows int) time.Duration {
 	mean := float64(p.overhead) + float64(p.perRow)*float64(rows)
 	return time.Duration(min(mean*p.factor.draw(&p.executions), float64(scenario.MaxHorizon)))
@@ -82,8 +81,8 @@ func (p *Sampler) Execution(rows int) time.Duration {
 // Cost draws one attempt's cost in units, above 0.
 func (p *Sampler) Cost() float64 { return p.cost.draw(&p.costs) }
 
-// Gap draws the time until the next piece of open work arrives, 0 within a burst;
-// [Never] for a backlog.
+// Gap draws the time until the next open work arrives, 0 within a burst; [Never] for a
+// backlog.
 func (p *Sampler) Gap() time.Duration {
 	if p.gap == 0 {
 		return Never
@@ -96,12 +95,12 @@ func (p *Sampler) Gap() time.Duration {
 	return max(1, time.Duration(min(exponential(&p.arrive)*p.gap, float64(scenario.MaxHorizon))))
 }
 
-// Slowed is a latency multiplied by a verdict's [Verdict.Slow].
+// Slowed returns a latency multiplied by [Verdict.Slow].
 func Slowed(latency time.Duration, slow float64) time.Duration {
 	return time.Duration(stretch(int64(latency), slow))
 }
 
-// lognormal is constant when sigma is 0.
+// lognormal is a distribution; it is constant if sigma is 0.
 type lognormal struct{ median, sigma float64 }
 
 func percentiles(p50, p99 time.Duration) lognormal {
@@ -111,21 +110,21 @@ func percentiles(p50, p99 time.Duration) lognormal {
 	return lognormal{median: float64(p50), sigma: math.Log(float64(p99)/float64(p50)) / z99}
 }
 
-// draw takes two numbers from the stream always, so that a distribution that
-// turns constant leaves what follows it as it was.
+// draw always takes two numbers from the stream, so that a constant distribution does not
+// change later draws.
 func (l lognormal) draw(rng *rand.PCG) float64 {
 	if l.sigma == 0 {
 		_, _ = rng.Uint64(), rng.Uint64()
 		return l.median
 	}
-	// Box-Muller: plain and exact enough.
+	// Box-Muller: simple and exact enough.
 	radius := math.Sqrt(2 * exponential(rng))
 	z := radius * math.Cos(2*math.Pi*uniform(rng))
 	return l.median * math.Exp(l.sigma*z)
 }
 
-// uniform is in [0, 1).
+// uniform returns a number in [0, 1).
 func uniform(rng *rand.PCG) float64 { return float64(rng.Uint64()>>11) / (1 << 53) }
 
-// exponential has mean 1.
+// exponential returns a number from the exponential distribution with mean 1.
 func exponential(rng *rand.PCG) float64 { return -math.Log(1 - uniform(rng)) }

@@ -1,5 +1,5 @@
-// Package replay plays a timeline of calls against budgets of calls and tokens, in
-// virtual time: what `headway quota simulate` prints.
+// Package replay runs a timeline of calls against budgets of calls and tokens in virtual
+// time, for "headway quota simulate".
 package replay
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// run plays a timeline on the pure governor: what a shell does with a clock and a
-// timer is done here in virtual time.
+// run runs a timeline on the pure governor, with virtual time in place of the shell's clock
+// and timer.
 type run struct {
 	core    *quota.Governor
 	now     time.Duration
-	out     io.Writer // lines as they come; nil collects them
+	out     io.Writer // receives lines at once; nil collects them
 	permits map[string]quota.Permit
 	waiting map[quota.Waiter]*step
 	known   map[quota.Scope]bool
@@ -28,7 +28,7 @@ type run struct {
 	result  Result
 }
 
-// A Move is one change of state.
+// Move is a change of state.
 type Move struct {
 	AtMS    float64     `json:"atMs"`
 	Scope   quota.Scope `json:"scope"`
@@ -37,7 +37,7 @@ type Move struct {
 	Trigger string      `json:"trigger"`
 }
 
-// An Answer is what became of one call.
+// Answer is the result of one call.
 type Answer struct {
 	AtMS      float64      `json:"atMs"`
 	ID        string       `json:"id,omitempty"`
@@ -49,7 +49,7 @@ type Answer struct {
 	RetryInMS *float64     `json:"retryInMs,omitempty"`
 }
 
-// A Result is what a timeline did. Its lists are never nil.
+// Result is the result of a timeline. Its lists are never nil.
 type Result struct {
 	Answers        []Answer       `json:"answers"`
 	Events         []quota.Event  `json:"events"`
@@ -61,9 +61,9 @@ type Result struct {
 	Scopes []quota.Scope `json:"-"` // in the order in which they appeared
 }
 
-// Run plays the timeline on core and goes on for tail after its last step. With out
-// each event, move and answer is written as a line when it happens; without it they
-// are in the result. An error begins with the line of its step, or is one of writing.
+// Run runs the timeline on core, and continues for tail after its last step. If out is not
+// nil, each event, move and answer is written to it as a line when it happens; otherwise
+// they are in the result. The error begins with the line of its step, or is a write error.
 func Run(core *quota.Governor, t Timeline, tail time.Duration, out io.Writer) (Result, error) {
 	r := &run{
 		core: core, out: out,
@@ -96,14 +96,14 @@ func (r *run) saw(scopes ...quota.Scope) {
 	}
 }
 
-// until advances virtual time to an instant, with all that is due by then.
+// until advances virtual time to an instant and handles everything that is due.
 func (r *run) until(end time.Duration) {
 	for {
 		at, ok := r.core.NextTransition(r.now)
 		if !ok || at > end {
 			break
 		}
-		// It may be early, so that time has to be pushed on.
+		// The instant may be early, so advance by at least 1 ns.
 		r.now = min(max(at, r.now+1), end)
 		r.core.Advance(r.now)
 		r.settle()
@@ -116,7 +116,7 @@ func (r *run) until(end time.Duration) {
 	r.settle()
 }
 
-// settle ends the waits that are over, and records events, moves and answers.
+// settle ends finished waits, and records events, moves and answers.
 func (r *run) settle() {
 	for _, grant := range r.core.Grants(r.now, nil) {
 		s := r.waiting[grant.Waiter]
@@ -164,7 +164,7 @@ func (r *run) do(s *step) error {
 	return nil
 }
 
-// use does the step's action with a call that was approved.
+// use performs the step's action on an approved call.
 func (r *run) use(s *step) (err error) {
 	permit, ok := r.permits[s.ID]
 	if !ok {
@@ -181,7 +181,7 @@ func (r *run) use(s *step) (err error) {
 	case "cancel":
 		_, err = r.core.Cancel(r.now, permit)
 	}
-	if d, ok := errors.AsType[*quota.Denial](err); ok { // it expired, or had ended: that is an outcome
+	if d, ok := errors.AsType[*quota.Denial](err); ok { // an expired or ended call is a result, not an error
 		r.line(r.now, "call %s: cannot %s, %s", s.ID, s.Do, d.Code)
 		return nil
 	}
@@ -212,7 +212,7 @@ func (r *run) answer(s *step, d quota.Decision) {
 	switch {
 	case r.out == nil:
 		r.result.Answers = append(r.result.Answers, a)
-	case s.ID == "": // the events tell enough
+	case s.ID == "": // the events say enough
 	case d.Approved:
 		r.line(r.now, "call %s: approved%s", s.ID, strings.Join(append([]string{""}, a.Advisory...), ", "))
 	case a.RetryInMS == nil:
@@ -229,7 +229,7 @@ func (r *run) line(at time.Duration, format string, args ...any) {
 	_, r.failed = fmt.Fprintf(r.out, "%-12v %s\n", at, fmt.Sprintf(format, args...))
 }
 
-// eventDetail is what an event says beyond its line.
+// eventDetail returns the details of an event, for its line.
 func eventDetail(e quota.Event) string {
 	s := ""
 	if e.CapType != "" {

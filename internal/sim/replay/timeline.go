@@ -17,19 +17,19 @@ const (
 	MaxSize    = 16 << 20             // bytes of a file
 	MaxInstant = 366 * 24 * time.Hour // of a timeline
 
-	maxYAML    = 4 << 20   // bytes of it, as its tree takes a hundred times as many
-	maxActions = 1_000_000 // steps, each as often as it is repeated
+	maxYAML    = 4 << 20   // bytes of YAML, whose tree takes a hundred times as much
+	maxActions = 1_000_000 // steps, with repetitions
 
-	maxPriority = 1_000_000     // and as much below 0
+	maxPriority = 1_000_000     // the minimum is its negative
 	maxTokens   = 1_000_000_000 // of each kind, in one call
 )
 
-// A Timeline is what is done to the limits, in the order of time.
+// Timeline is a list of actions, in the order of time.
 type Timeline struct {
 	actions []action
 }
 
-// A step is one entry of a timeline, as it is written.
+// step is an entry of a timeline, as written.
 type step struct {
 	At       string         `json:"at"`
 	Do       string         `json:"do"`
@@ -54,8 +54,8 @@ type step struct {
 	patch         []byte
 }
 
-// Parse reads a file of steps, YAML or JSON lines, and orders them by time. Steps at
-// the same instant stay in the order of the file. An error names file, line and field.
+// Parse reads a file of steps, YAML or JSON lines, and sorts them by time. Steps at the
+// same instant keep the order of the file. An error has file, line and field.
 func Parse(path string, src []byte) (Timeline, error) {
 	steps, file := decode(path, src)
 	actions := 0
@@ -75,7 +75,7 @@ func Parse(path string, src []byte) (Timeline, error) {
 	return Timeline{expand(steps)}, nil
 }
 
-// decode reads JSON lines when the file begins with a brace, else YAML.
+// decode reads JSON lines if the file begins with a brace, otherwise YAML.
 func decode(path string, src []byte) ([]step, *configfile.File) {
 	if bytes.HasPrefix(bytes.TrimSpace(src), []byte("{")) {
 		return decodeLines(path, src)
@@ -168,7 +168,7 @@ func decodeLines(path string, src []byte) ([]step, *configfile.File) {
 	return steps, file
 }
 
-// fail reports a problem with a field of the step; with the step itself without one.
+// fail reports a problem with a field of the step, or with the step itself if field is "".
 func (s *step) fail(file *configfile.File, field, format string, args ...any) {
 	at := configfile.Place{Line: s.line, Column: 1}
 	if n := s.node; n != nil {
@@ -185,7 +185,7 @@ func (s *step) fail(file *configfile.File, field, format string, args ...any) {
 	file.Fail(at, field, format, args...)
 }
 
-// fieldsOf says which fields a verb takes, beside at and do.
+// fieldsOf has the fields of each verb, except at and do.
 var fieldsOf = map[string][]string{
 	"approve": {"id", "model", "tenant", "agent", "priority", "input", "output", "cached", "max", "times", "every"},
 	"wait":    {"id", "model", "tenant", "agent", "priority", "input", "output", "cached", "max", "times", "every", "within"},
@@ -195,7 +195,7 @@ var fieldsOf = map[string][]string{
 	"config":  {"patch"},
 }
 
-// resolve reads the times and checks that the verb takes every field that is set.
+// resolve parses the times and checks that the verb has every field that is set.
 func (s *step) resolve(file *configfile.File) {
 	s.Do = cmp.Or(s.Do, "approve")
 	takes, ok := fieldsOf[s.Do]
@@ -258,13 +258,13 @@ func (s *step) resolve(file *configfile.File) {
 	}
 }
 
-// An action is a step at one of its instants.
+// action is a step at one of its instants.
 type action struct {
 	at time.Duration
 	*step
 }
 
-// expand writes repeats out, in the order of time.
+// expand expands repetitions, in the order of time.
 func expand(steps []step) []action {
 	var all []action
 	for i := range steps {

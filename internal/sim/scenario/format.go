@@ -11,10 +11,9 @@ import (
 	"github.com/headway-go/headway/internal/figure"
 )
 
-// Format writes a scenario as a file that [Parse] reads back as the same
-// scenario. It says everything, defaults too, apart from what the kind of
-// workload does not have, and from a description too long for a line. Rates are
-// written as they were read.
+// Format writes a scenario as a file that [Parse] reads back as the same scenario. It
+// writes everything, including defaults, except what the kind of workload does not have and
+// descriptions that are too long for a line. Rates are written as they were read.
 func Format(s *Scenario) []byte {
 	f := &formatter{}
 	f.line("name: %q", s.Name)
@@ -37,7 +36,7 @@ func Format(s *Scenario) []byte {
 	return []byte(f.String())
 }
 
-// link writes what is between a fleet and its server.
+// link writes the link between a fleet and its server.
 func (f *formatter) link(l *Link) {
 	var faults []string
 	for _, one := range l.Faults {
@@ -49,14 +48,14 @@ func (f *formatter) link(l *Link) {
 	f.line("fleet: %s", group("trip: "+figure.Duration(l.Trip), when(len(faults) > 0, "faults: [%s]", strings.Join(faults, ", "))))
 }
 
-// maxDescription is the longest description that is written, in bytes.
+// maxDescription is the maximum length of a description that is written, in bytes.
 const maxDescription = 400
 
 type formatter struct{ strings.Builder }
 
 func (f *formatter) line(format string, args ...any) { fmt.Fprintf(f, format+"\n", args...) }
 
-// group is a mapping on one line, of what is said of it.
+// group writes a mapping on one line, without empty pairs.
 func group(pairs ...string) string {
 	var said []string
 	for _, p := range pairs {
@@ -67,7 +66,7 @@ func group(pairs ...string) string {
 	return "{" + strings.Join(said, ", ") + "}"
 }
 
-// when is a pair where it is worth saying.
+// when returns a pair if the condition holds, otherwise "".
 func when(said bool, format string, args ...any) string {
 	if !said {
 		return ""
@@ -75,7 +74,7 @@ func when(said bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// plain is a number without an exponent.
+// plain formats a number without an exponent.
 func plain(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 
 func (f *formatter) workload(w *Workload) {
@@ -142,7 +141,7 @@ func (f *formatter) provider(p *Provider) {
 	})
 }
 
-// list writes an element a line, and nothing for none.
+// list writes one element per line, and nothing for an empty list.
 func list[T any](f *formatter, name string, all []T, format func(T) string) {
 	if len(all) == 0 {
 		return
@@ -167,16 +166,15 @@ func formatLimit(l Limit) string {
 	)
 }
 
-// Rate is a number of requests per unit of time, as it was written. The zero
-// Rate is not a rate.
+// Rate is a number of requests per unit of time, as written. The zero Rate is invalid.
 type Rate struct {
-	// Count requests Per that time.
+	// Count requests per Per.
 	Count float64
 	Per   time.Duration
 	text  string
 }
 
-// PerSecond is the rate in requests a second.
+// PerSecond returns the rate in requests a second.
 func (r Rate) PerSecond() float64 {
 	if r.Per <= 0 {
 		return 0
@@ -184,8 +182,8 @@ func (r Rate) PerSecond() float64 {
 	return r.Count / r.Per.Seconds()
 }
 
-// Interval is the time between two requests at that rate, rounded up to a
-// nanosecond so that a limiter built on it never lets more through.
+// Interval returns the time between two requests, rounded up to a nanosecond so that a
+// limiter that uses it never admits more.
 func (r Rate) Interval() time.Duration {
 	if r.Count <= 0 {
 		return 0
@@ -193,7 +191,7 @@ func (r Rate) Interval() time.Duration {
 	return time.Duration(math.Ceil(float64(r.Per) / r.Count))
 }
 
-// String is the rate as it was written, such as "37/min".
+// String returns the rate as written, such as "37/min".
 func (r Rate) String() string {
 	if r.text != "" {
 		return r.text
@@ -201,8 +199,8 @@ func (r Rate) String() string {
 	return strconv.FormatFloat(r.PerSecond(), 'g', -1, 64) + "/s"
 }
 
-// ParseRate reads a number, a slash and a unit: 10/s, 600/min, 5000/h,
-// 1500/day. Units are s, m or min, h, d or day.
+// ParseRate parses a number, a slash and a unit: 10/s, 600/min, 5000/h, 1500/day. Units are
+// s, m or min, h, d or day.
 func ParseRate(text string) (Rate, error) {
 	number, unit, found := strings.Cut(text, "/")
 	if !found {
@@ -237,7 +235,7 @@ func ParseRate(text string) (Rate, error) {
 	return r, nil
 }
 
-// parseDecimal reads a plain decimal number: no exponent, sign, hex or infinity.
+// parseDecimal parses a decimal number without exponent, sign, hex or infinity.
 func parseDecimal(text string) (float64, error) {
 	for _, c := range []byte(strings.TrimPrefix(text, "-")) {
 		if (c < '0' || c > '9') && c != '.' {
@@ -253,8 +251,8 @@ func parseDecimal(text string) (float64, error) {
 
 const day = 24 * time.Hour
 
-// ParseDuration reads Go's syntax (1h30m, 250ms, 1200s) and a leading whole
-// number of days: 1d, 1d12h.
+// ParseDuration parses Go's syntax (1h30m, 250ms, 1200s) with an optional whole number of
+// days: 1d, 1d12h.
 func ParseDuration(text string) (time.Duration, error) {
 	rest, days := text, time.Duration(0)
 	if number, after, found := strings.Cut(text, "d"); found {
@@ -277,7 +275,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return days + d, nil
 }
 
-// clip bounds what an error repeats of a file.
+// clip shortens text of a file for an error.
 func clip(text string) string {
 	const most = 40
 	if len(text) <= most {
@@ -305,8 +303,8 @@ func describe(l Limit) string {
 	return string(l.Kind)
 }
 
-// short is a duration in whole days, or without the zero units that
-// Duration.String trails.
+// short formats a duration in whole days, or without the zero units at the end of
+// Duration.String.
 func short(d time.Duration) string {
 	if d > 0 && d%day == 0 {
 		return fmt.Sprintf("%dd", d/day)

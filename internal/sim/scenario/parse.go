@@ -10,10 +10,10 @@ import (
 	"github.com/headway-go/headway/internal/configfile"
 )
 
-// options are how a scenario file is read.
+// options configure how a scenario file is read.
 var options = configfile.Options{What: "scenario", Want: "a name and perhaps workload and provider", MaxBytes: MaxSize}
 
-// maxName is the longest name of a scenario.
+// maxName is the maximum length of a scenario's name.
 const maxName = 64
 
 // Load reads a scenario file. Errors in its content are a [*configfile.Error].
@@ -25,9 +25,8 @@ func Load(path string) (*Scenario, error) {
 	return Parse(path, src)
 }
 
-// Parse reads a scenario. The name stands for the file in errors, which are
-// all of type [*configfile.Error]. Bytes that are not a scenario are an error, never
-// a panic.
+// Parse parses a scenario. name stands for the file in errors, which are all of type
+// [*configfile.Error]. Parse does not panic, whatever the bytes.
 func Parse(name string, src []byte) (*Scenario, error) {
 	root, file := configfile.Parse(name, src, options)
 	s := parse(root)
@@ -65,13 +64,13 @@ func parse(root *configfile.Node) *Scenario {
 	return s
 }
 
-// ValidName says whether a scenario may be called that: lower-case letters, digits, '-',
-// '_' and '.', 1 to 64 of them.
+// ValidName reports whether a scenario may have a name: 1 to 64 lower-case letters, digits,
+// '-', '_' and '.'.
 func ValidName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
 }
 
-// fleet reads true or false, or the link of a fleet.
+// fleet reads a bool, or the link of a fleet.
 func fleet(root mapping, horizon time.Duration, clients int) (bool, *Link) {
 	if n := root.Node().Get("fleet"); n == nil || n.Kind != configfile.Table {
 		return root.boolean("fleet"), nil
@@ -146,7 +145,7 @@ func workload(root mapping) Workload {
 	return w
 }
 
-// bulk reads what a bulk workload has.
+// bulk reads the fields of a bulk workload.
 func bulk(m mapping, w Workload) Workload {
 	m.require("rows")
 	w.Rows = m.integer("rows", 0, 1, MaxRows)
@@ -157,20 +156,20 @@ func bulk(m mapping, w Workload) Workload {
 	return w
 }
 
-// mapping is one mapping of the file whose keys have been checked against a list. The
-// zero mapping has no fields. Its methods return a field's value, or a default that the
-// caller passes where the field is absent or wrong.
+// mapping is a mapping of the file whose keys were checked against a list. The zero mapping
+// has no fields. Its methods return a field's value, or a default if the field is absent or
+// wrong.
 type mapping struct{ *configfile.Section }
 
-// only reads a node as a mapping with only the named fields. ok is false when it is
-// absent, or not a mapping at all.
+// only reads a node as a mapping with only the named fields. ok is false if it is absent or
+// not a mapping.
 func only(n *configfile.Node, fields ...string) (m mapping, ok bool) {
 	m.Section = n.Section()
 	m.Only(fields...)
 	return m, m.Section != nil
 }
 
-// wants says what is wanted where a field is missing.
+// wants says what is expected in place of a missing field.
 var wants = map[string]string{
 	"name": "a text", "rate": "a rate such as 10/s or 600/min", "knee": "a rate such as 10/s",
 	"kind": "the kind", "batch": "a mapping with per_row", "rows": "a whole number", "throttles": "a whole number",
@@ -179,7 +178,7 @@ var wants = map[string]string{
 
 const wantDuration = "a duration with a unit, such as 250ms, 15m, 1h30m or 1d"
 
-// require reports each field that is missing.
+// require reports missing fields.
 func (m mapping) require(fields ...string) {
 	for _, f := range fields {
 		bound, ok := wants[f]
@@ -190,7 +189,7 @@ func (m mapping) require(fields ...string) {
 	}
 }
 
-// refuse reports each of the fields that is there.
+// refuse reports fields that are present.
 func (m mapping) refuse(why string, fields ...string) {
 	for _, f := range fields {
 		if m.Has(f) {
@@ -199,14 +198,14 @@ func (m mapping) refuse(why string, fields ...string) {
 	}
 }
 
-// together reports two fields of which only one is given.
+// together reports two fields of which only one is present.
 func (m mapping) together(a, b string) {
 	if m.Has(a) != m.Has(b) {
 		m.Fail(a, "and %s go together", b)
 	}
 }
 
-// section reads a field as a mapping; ok is false when it is absent or not one.
+// section reads a field as a mapping; ok is false if it is absent or not a mapping.
 func (m mapping) section(field string, fields ...string) (mapping, bool) {
 	return only(m.Take(field), fields...)
 }
@@ -249,8 +248,7 @@ func (m mapping) integer(field string, otherwise, low, high int) int {
 	return otherwise
 }
 
-// number reads a finite number; low is a bound that is itself allowed unless
-// open is set.
+// number reads a finite number. low is allowed unless open is set.
 func (m mapping) number(field string, otherwise, low, high float64, open bool) float64 {
 	n := m.Take(field)
 	if n == nil {
@@ -268,7 +266,7 @@ func (m mapping) number(field string, otherwise, low, high float64, open bool) f
 	return v
 }
 
-// duration reads a length of time from low to high, both allowed.
+// duration reads a duration from low to high, inclusive.
 func (m mapping) duration(field string, otherwise, low, high time.Duration) time.Duration {
 	n := m.Take(field)
 	if n == nil {
@@ -298,7 +296,7 @@ func (m mapping) rate(field string) Rate {
 	return r
 }
 
-// scalar is the text of a word or number, with none of anything else.
+// scalar returns the text of a word or number; "" for anything else.
 func scalar(n *configfile.Node) string {
 	if slices.Contains([]configfile.Kind{configfile.Text, configfile.Integer, configfile.Number}, n.Kind) {
 		return n.Written

@@ -104,7 +104,7 @@ func pools(root mapping, kind WorkloadKind) []Pool {
 	return list
 }
 
-// batch reads what only the provider of a bulk workload has.
+// batch reads the fields that only the provider of a bulk workload has.
 func batch(m mapping, kind WorkloadKind) (b *Batch, hint int) {
 	if kind != Bulk {
 		m.refuse(fmt.Sprintf("belongs to workload kind bulk, not to %s", kind), "batch", "hint")
@@ -127,7 +127,7 @@ func batch(m mapping, kind WorkloadKind) (b *Batch, hint int) {
 	}, hint
 }
 
-// latency reads the section, or gives the defaults for the zero mapping.
+// latency reads the section, or returns the defaults for the zero mapping.
 func latency(m mapping) Latency {
 	l := Latency{P50: m.duration("p50", DefaultLatency, 0, MaxLatency)}
 	l.P99 = m.duration("p99", l.P50, 0, MaxLatency)
@@ -153,7 +153,7 @@ func latency(m mapping) Latency {
 	return l
 }
 
-// fields lists what each kind of limit has: required first, then optional.
+// fields lists the fields of each kind of limit, the required ones first.
 var fields = []struct {
 	kind               Kind
 	required, optional []string
@@ -218,7 +218,7 @@ func limit(n *configfile.Node) (Limit, bool) {
 	return l, m.File().Failed() == before
 }
 
-// checkFields reports fields that a kind lacks and fields that it does not have.
+// checkFields reports missing fields of a kind, and fields that it does not have.
 func checkFields(m mapping, kind Kind, all []string) {
 	for _, f := range fields {
 		if f.kind != kind {

@@ -1,14 +1,13 @@
-// Package scenario reads scenario files: who sends, what the provider allows,
-// and what happens to both over a stretch of time. The simulator, the arena and
-// the provider that is served over HTTP all run the same files.
+// Package scenario reads scenario files: the clients, the provider's limits, and events
+// over time. The simulator, the arena and the provider that is served over HTTP use the
+// same files.
 //
-// [Parse] is strict: all that is wrong is reported at once, by package configfile.
+// [Parse] is strict and reports all problems at once, by package configfile.
 //
-// Do not use it for connections: those are read by package connector/rest.
+// Connections are read by package connector/rest.
 //
-// Everything here is a value without locks: a [Scenario] may be read from many
-// goroutines as long as none writes it. Instants in a scenario are durations
-// since its start; nothing here reads a clock.
+// A [Scenario] is a value without locks; it may be read concurrently while nobody modifies
+// it. Instants in a scenario are durations since its start. Nothing here reads a clock.
 package scenario
 
 import (
@@ -33,127 +32,128 @@ const (
 	DefaultBatchRows    = 1000
 )
 
-// Bounds of what a file may say.
+// Bounds of values in a file.
 const (
-	// MaxSize is the largest file that is read, in bytes.
+	// MaxSize is the maximum size of a file, in bytes.
 	MaxSize = 64 << 10
-	// MaxHorizon is the longest scenario.
+	// MaxHorizon is the maximum length of a scenario.
 	MaxHorizon = 31 * 24 * time.Hour
-	// MaxClients is the most clients.
+	// MaxClients is the maximum number of clients.
 	MaxClients = 1000
-	// MaxCount is the largest count: of a limit, a burst, requests in flight.
+	// MaxCount is the maximum count: of a limit, a burst, requests in flight.
 	MaxCount = 10_000_000
-	// MaxRate is the fastest rate, a second.
+	// MaxRate is the maximum rate, in requests a second.
 	MaxRate = 1e6
-	// MaxLatency is the slowest latency.
+	// MaxLatency is the maximum latency.
 	MaxLatency = time.Hour
-	// MaxFill is the longest time in which a token bucket may fill.
+	// MaxFill is the maximum time in which a token bucket may fill.
 	MaxFill = 100 * MaxHorizon
-	// MaxRows is the most rows of a bulk load.
+	// MaxRows is the maximum number of rows of a bulk load.
 	MaxRows = 10_000_000
-	// MaxPlaces is the most batches in flight of a bulk workload's user.
+	// MaxPlaces is the maximum number of batches in flight of a bulk user.
 	MaxPlaces = 1000
-	// MaxListed is the most entries in a list.
+	// MaxListed is the maximum number of entries in a list.
 	MaxListed = 100
 )
 
-// Scenario is one file, with every default filled in.
+// Scenario is a file with all defaults filled in.
 type Scenario struct {
-	// Name identifies it; lower-case letters, digits, '-', '_' and '.'.
+	// Name identifies it: lower-case letters, digits, '-', '_' and '.'.
 	Name string
-	// Description is free text for a person; may be empty.
+	// Description is free text; it may be empty.
 	Description string
-	// Horizon is how long it lasts; default 1h.
+	// Horizon is its length; default 1h.
 	Horizon time.Duration
-	// Clients is how many independent processes share the credential; default 1.
+	// Clients is the number of independent processes that share the credential; default 1.
 	Clients int
-	// Fleet lets the clients share what they know and hold. Without a Link they do so at no
-	// cost, as one process would; with one they are members of a fleet that talk to its server.
+	// Fleet means that the clients share one pace: without a Link at no cost, like one
+	// process; with a Link as members of a fleet that talk to its server.
 	Fleet bool
 	Link  *Link
-	// Owner is what the owner of the clients set.
+	// Owner has the settings of the clients' owner.
 	Owner Owner
-	// Workload is what the clients have to send.
+	// Workload describes what the clients send.
 	Workload Workload
-	// Provider is who answers.
+	// Provider describes the API.
 	Provider Provider
 }
 
-// Link is between the members of a fleet and its server.
+// Link is the link between the members of a fleet and its server.
 type Link struct {
-	// Trip is the time of a message to the server and back.
+	// Trip is the round-trip time of a message.
 	Trip time.Duration
-	// Faults are times in which messages do not come through.
+	// Faults are times in which messages do not arrive.
 	Faults []LinkFault
 }
 
-// LinkFault is trouble from At, for For.
+// LinkFault is a fault that starts at At and lasts For.
 type LinkFault struct {
 	At   time.Duration
 	For  time.Duration
 	Kind LinkFaultKind
-	// Clients is how many clients cannot reach the server, from the first on, if Kind is Cut.
+	// Clients is the number of clients that cannot reach the server, from the first on, if
+	// Kind is Cut.
 	Clients int
 }
 
-// LinkFaultKind is what goes wrong.
+// LinkFaultKind is the kind of a link fault.
 type LinkFaultKind string
 
-// The kinds of trouble with a fleet's server.
+// The kinds of link faults.
 const (
-	// Away: the server is gone, and another one begins afterwards.
+	// Away: the server is gone, and a new one starts afterwards.
 	Away LinkFaultKind = "away"
 	// Cut: messages of some clients wait, in both directions.
 	Cut LinkFaultKind = "cut"
 )
 
-// Owner is what the owner configures: the ceiling and the initial interval.
+// Owner has the owner's settings: the ceiling and the initial interval.
 type Owner struct {
-	// Ceiling is the smallest interval between two attempts of one client; default 250ms.
+	// Ceiling is the minimum interval between two attempts of one client; default 250ms.
 	Ceiling time.Duration
-	// Initial is the interval at the start; default 1s, and never below Ceiling.
+	// Initial is the interval at the start; default 1s, and at least Ceiling.
 	Initial time.Duration
 }
 
-// WorkloadKind says when there is something to send.
+// WorkloadKind says when there is work.
 type WorkloadKind string
 
 // The kinds of workload.
 const (
-	// Backlog: there is always something to send.
+	// Backlog: there is always work.
 	Backlog WorkloadKind = "backlog"
-	// Open: work arrives on its own, as a Poisson stream.
+	// Open: work arrives by itself, as a Poisson stream.
 	Open WorkloadKind = "open"
-	// Bulk: a number of rows is loaded in batches, side by side.
+	// Bulk: a number of rows is loaded in concurrent batches.
 	Bulk WorkloadKind = "bulk"
 )
 
-// Workload is what each client has to send.
+// Workload describes the work of each client.
 type Workload struct {
 	// Kind defaults to Backlog.
 	Kind WorkloadKind
-	// Rate is how fast work arrives at each client when Kind is Open. A backlog
-	// never runs out, whatever fills it: there the rate is not used, and results say so.
+	// Rate is the rate at which work arrives at each client if Kind is Open. A backlog
+	// never runs out, so it ignores the rate, and results say so.
 	Rate Rate
-	// Burst is how many pieces of work arrive together when Kind is Open, at a
-	// Burst-th of the rate; 0, the default, is one at a time.
+	// Burst is the number of requests that arrive together if Kind is Open, with 1/Burst of
+	// the rate; 0, the default, means one at a time.
 	Burst int
-	// Active and Pause alternate: work arrives for Active as Kind says, then none does for
-	// Pause. Zero, the default of both, means no pauses.
+	// Active and Pause alternate: work arrives during Active and not during Pause. Zero,
+	// the default of both, means no pauses.
 	Active, Pause time.Duration
-	// MaxInFlight bounds the attempts of one client that are under way; default 64.
+	// MaxInFlight is the maximum number of attempts of one client in flight; default 64.
 	MaxInFlight int
-	// Cost is what an attempt weighs on limits that count cost; in a bulk workload
-	// a batch costs one for each row.
+	// Cost is an attempt's cost on cost limits; in a bulk workload a batch costs one for
+	// each row.
 	Cost Cost
-	// Rows is how many rows a bulk workload loads; zero for the others.
+	// Rows is the number of rows of a bulk workload; zero for others.
 	Rows int
-	// Users is how many identities load them, each with limits of its own;
+	// Users is the number of identities that load them, each with limits of its own;
 	// default 1, zero unless Kind is Bulk. MaxInFlight bounds the batches of each.
 	Users int
 }
 
-// Awake is the earliest instant, not before at, that is outside the pauses.
+// Awake returns the earliest instant, not before at, outside the pauses.
 func (w *Workload) Awake(at time.Duration) time.Duration {
 	if w.Pause == 0 {
 		return at
@@ -165,7 +165,7 @@ func (w *Workload) Awake(at time.Duration) time.Duration {
 	return at
 }
 
-// Cost is a distribution of units a request.
+// Cost is a distribution of a request's cost in units.
 type Cost struct {
 	// Mean is the arithmetic mean, in units; default 1.
 	Mean float64
@@ -177,13 +177,13 @@ type Cost struct {
 // Provider is the model of an API.
 type Provider struct {
 	Latency Latency
-	// Batch is how long batches of rows take; nil unless the workload is bulk.
+	// Batch describes the execution of batches of rows; nil unless the workload is bulk.
 	Batch *Batch
-	// Hint is the parallelism that answers to batches recommend to each user; 0
-	// recommends none.
+	// Hint is the parallelism that responses to batches recommend to each user; 0 means
+	// none.
 	Hint int
-	// Limits are of the whole account; those of Pools come on top, each for the attempts
-	// of its pool.
+	// Limits apply to the whole account. Those of Pools apply in addition, each to the
+	// attempts of its pool.
 	Limits    []Limit
 	Pools     []Pool
 	Throttle  Throttle
@@ -194,19 +194,19 @@ type Provider struct {
 	Faults    []Fault
 }
 
-// Pool is a part of the account that has limits of its own. Each client has work for
-// every pool, and says with each attempt which one it is for.
+// Pool is a part of the account with limits of its own. Each client has work for every
+// pool, and states the pool of each attempt.
 type Pool struct {
-	// Name is what clients call it; letters, digits, '-', '_', '.' and '/'.
+	// Name is the pool's name: letters, digits, '-', '_', '.' and '/'.
 	Name string
-	// Share is the part of open work that is for it, over the sum of all; default 1. A
-	// backlog never runs out, of any pool.
+	// Share is the weight of the pool in open work; default 1. A backlog never runs out in
+	// any pool.
 	Share float64
-	// Limits are those of the pool alone; none of them is a slow-down.
+	// Limits apply to the pool alone. A slow-down is not allowed.
 	Limits []Limit
 }
 
-// EachLimit gives all limits with the number of their pool, from 1; 0 is the account.
+// EachLimit yields all limits with the number of their pool, from 1; 0 is the account.
 func (p *Provider) EachLimit(yield func(pool int, l Limit) bool) {
 	for _, l := range p.Limits {
 		if !yield(0, l) {
@@ -222,30 +222,29 @@ func (p *Provider) EachLimit(yield func(pool int, l Limit) bool) {
 	}
 }
 
-// Batch is how long the provider works on a batch of rows: Overhead and PerRow
-// for each row, times a lognormal factor of median 1, and longer while it works
-// on more batches than it has servers for. That is on top of the latency, which
-// is the way there and back.
+// Batch describes the execution time of a batch of rows: Overhead, and PerRow for each row,
+// times a lognormal factor with median 1, and longer above Knee. The network latency is
+// added to it.
 type Batch struct {
 	Overhead, PerRow time.Duration
-	// MaxRows is the most rows of a batch; default 1000.
+	// MaxRows is the maximum number of rows in a batch; default 1000.
 	MaxRows int
 	// Spread is the standard deviation of the factor's natural logarithm; default 0.
 	Spread float64
-	// Knee is how many batches of one user the provider works on side by side
-	// before each takes longer: n of them take n/Knee times as long. SharedKnee is
-	// the same for all users together. 0, the default, means no bound.
+	// Knee is the number of one user's batches that the provider executes at once without
+	// slowing down: n of them take n/Knee times as long. SharedKnee is the same for all
+	// users together. 0, the default, means no bound.
 	Knee, SharedKnee int
 }
 
-// Latency is how long an attempt takes, from the client and back. Both
-// distributions are lognormal, and constant when their two figures are equal.
+// Latency is the round-trip time of an attempt. Both distributions are lognormal, and
+// constant if their two figures are equal.
 type Latency struct {
-	// P50 and P99 are the whole time of an admitted attempt; default 100ms
-	// for both, and P99 defaults to P50.
+	// P50 and P99 are about the whole time of an admitted attempt. The default is 100ms,
+	// and P50 for P99.
 	P50, P99 time.Duration
-	// UplinkP50 and UplinkP99 are the time until an attempt reaches the
-	// limiter; default P50/10, and twice UplinkP50.
+	// UplinkP50 and UplinkP99 are about the time until an attempt reaches the limiter. The
+	// defaults are P50/10 and twice UplinkP50.
 	UplinkP50, UplinkP99 time.Duration
 }
 
@@ -258,59 +257,58 @@ const (
 	TokenBucket Kind = "token_bucket"
 	// FixedWindow: Count in each Window, aligned by Align.
 	FixedWindow Kind = "fixed_window"
-	// SlidingWindow: Count in any stretch of Window.
+	// SlidingWindow: Count in any period of length Window.
 	SlidingWindow Kind = "sliding_window"
-	// Concurrency: Count under way at once.
+	// Concurrency: Count requests in flight.
 	Concurrency Kind = "concurrency"
-	// CostWindow: cost of Units in any stretch of Window.
+	// CostWindow: Units of cost in any period of length Window.
 	CostWindow Kind = "cost_window"
-	// BusyTime: Busy of execution in any stretch of Window.
+	// BusyTime: Busy of execution time in any period of length Window.
 	BusyTime Kind = "busy_time"
-	// Slowdown: above Knee latency grows by Factor; nothing is refused.
+	// Slowdown: above Knee, latency is multiplied by Factor; nothing is refused.
 	Slowdown Kind = "slowdown"
 )
 
-// Align says where fixed windows begin.
+// Align says when fixed windows begin.
 type Align string
 
 // The alignments of fixed windows.
 const (
-	// AlignEpoch: windows begin at whole multiples of their length since the
-	// Unix epoch. The default.
+	// AlignEpoch: at multiples of their length since the Unix epoch. The default.
 	AlignEpoch Align = "epoch"
-	// AlignFirst: a window begins with the first request after the one before ended.
+	// AlignFirst: with the first request after the previous window.
 	AlignFirst Align = "first"
 )
 
-// Limit is one limit of a provider. Fields that its kind does not have are zero.
+// Limit is a limit of a provider. Fields that its kind does not have are zero.
 type Limit struct {
 	Kind Kind
-	// Rate and Burst are a token bucket's; Burst is at least 1 and defaults to 1.
+	// Rate and Burst are for token buckets. Burst is at least 1; default 1.
 	Rate  Rate
 	Burst int
-	// Count is the limit of a fixed or sliding window and of concurrency, in requests.
+	// Count is the limit of fixed windows, sliding windows and concurrency, in requests.
 	Count int
 	// Units is the limit of a cost window, in units of cost.
 	Units float64
-	// Busy is the limit of busy time; it may be longer than Window, since
-	// requests run side by side.
+	// Busy is the limit of busy time. It may be longer than Window, since requests run
+	// concurrently.
 	Busy time.Duration
 	// Window is the length of the window.
 	Window time.Duration
-	// Approximate makes a sliding window count as HAProxy's and Cloudflare's do: what
-	// came in this period, and of what came in the one before the part that is still in
-	// the window, as if it had come evenly.
+	// Approximate makes a sliding window count as HAProxy's and Cloudflare's: the requests
+	// of the current period, and a part of those of the previous one, as if they had been
+	// spread evenly.
 	Approximate bool
-	// Align is a fixed window's; default AlignEpoch.
+	// Align is for fixed windows; default AlignEpoch.
 	Align Align
-	// Knee and Factor are a slow-down's: above Knee arrivals in the last
-	// second, latency is multiplied by Factor. Knee is at least 1/s.
+	// Knee and Factor are for slow-downs: above Knee arrivals in the last second, latency
+	// is multiplied by Factor. Knee is at least 1/s.
 	Knee   Rate
 	Factor float64
 }
 
-// PerSecond is the rate that the limit sustains, in requests a second; ok is
-// false for kinds that do not bound requests a second by themselves.
+// PerSecond returns the rate that the limit sustains, in requests a second; ok is false for
+// kinds that do not bound that by themselves.
 func (l Limit) PerSecond() (rate float64, ok bool) {
 	switch l.Kind {
 	case TokenBucket:
@@ -325,13 +323,13 @@ func (l Limit) PerSecond() (rate float64, ok bool) {
 	return 0, false
 }
 
-// String is short and stable: "token_bucket 10/s burst 20".
+// String returns a short and stable description: "token_bucket 10/s burst 20".
 func (l Limit) String() string { return describe(l) }
 
-// RetryAfter is how a throttle says when to come back.
+// RetryAfter is the form in which a throttle advertises a wait.
 type RetryAfter string
 
-// The styles of Retry-After.
+// The forms of Retry-After.
 const (
 	// RetrySeconds: whole seconds, rounded up.
 	RetrySeconds RetryAfter = "seconds"
@@ -341,11 +339,11 @@ const (
 	RetryDate RetryAfter = "http_date"
 	// RetryExact: to the nanosecond, as fractional retry-after-ms.
 	RetryExact RetryAfter = "exact"
-	// RetryNone: nothing is said. The default.
+	// RetryNone: no wait is advertised. The default.
 	RetryNone RetryAfter = "none"
 )
 
-// Dialect is whose limit headers a response carries.
+// Dialect is the style of limit headers in responses.
 type Dialect string
 
 // The dialects.
@@ -357,29 +355,29 @@ const (
 	HeadersIETF      Dialect = "ietf"
 )
 
-// Throttle is what a refusal looks like.
+// Throttle describes a refusal.
 type Throttle struct {
 	// Status is the HTTP status, 400 to 599; default 429.
 	Status     int
 	RetryAfter RetryAfter
-	// RetryAfterFactor multiplies the advertised wait, for a provider that is wrong or
-	// uses another unit than the field has (1000: milliseconds in Retry-After). 0, the
-	// default, leaves it right.
+	// RetryAfterFactor multiplies the advertised wait, for a provider that is wrong or uses
+	// another unit (1000: milliseconds in Retry-After). 0, the default, means the right
+	// wait.
 	RetryAfterFactor float64
-	// RetryAfterConstant, if not 0, is advertised whatever the wait is.
+	// RetryAfterConstant, if not 0, is always advertised.
 	RetryAfterConstant time.Duration
 	Headers            Dialect
-	// CountsRejected makes refused attempts use up the limit too.
+	// CountsRejected makes refused attempts count against the limit too.
 	CountsRejected bool
 }
 
 // Penalty blocks a client after a refusal, for longer if it keeps sending.
 type Penalty struct {
-	// Base is the first block.
+	// Base is the length of the first block.
 	Base time.Duration
-	// Factor multiplies the block, at least 1; default 2.
+	// Factor multiplies the length, at least 1; default 2.
 	Factor float64
-	// Max bounds the block; default 5m, or Base when that is longer.
+	// Max bounds the length; default 5m, or Base if that is longer.
 	Max time.Duration
 	// Forgive is the time without a refusal after a block, after which the next block
 	// lasts Base again; default 2m.
@@ -389,40 +387,40 @@ type Penalty struct {
 	Fixed bool
 }
 
-// Suspend is when the account is suspended for good.
+// Suspend describes when the account is suspended permanently.
 type Suspend struct {
-	// Throttles within Within suspend it.
+	// Throttles within Within cause a suspension.
 	Throttles int
 	Within    time.Duration
 }
 
-// Strangers are unseen users of the same limits: a Poisson stream.
+// Strangers are unseen users of the same limits, as a Poisson stream.
 type Strangers struct {
-	// Rate is their mean rate, over On and Off.
+	// Rate is their mean rate over on and off times.
 	Rate Rate
-	// On and Off, both or neither, make them come and go: for times of exponential length
-	// with these means. While on, they come so much faster that the mean is Rate.
+	// On and Off, both or neither, are mean on and off times of exponential length. During
+	// on times the rate is higher, so that the mean is Rate.
 	On, Off time.Duration
 }
 
-// Change multiplies every limit from an instant on. Changes add up: 0.5 and
-// later 2 is the first limit again.
+// Change multiplies every limit from an instant on. Changes accumulate: 0.5 and later 2
+// give the first limit again.
 type Change struct {
 	At time.Duration
-	// Over spreads the change evenly over this time, in DriftSteps small ones of
-	// equal factor; 0, the default, makes it one step.
+	// Over spreads the change evenly over this time, in DriftSteps steps of equal factor;
+	// 0, the default, means one step.
 	Over time.Duration
 	// Scale is 1 for a change of the hint alone.
 	Scale float64
-	// Hint is what the answers recommend from then on, in a bulk workload; 0
-	// leaves it as it is. Knee is the same for the batch's Knee.
+	// Hint is the recommendation from then on, in a bulk workload; 0 means no change. Knee
+	// is the same for the batch's Knee.
 	Hint, Knee int
 }
 
 // DriftSteps is the number of steps that make up a change with [Change.Over].
 const DriftSteps = 32
 
-// Steps are all changes, those with Over as their DriftSteps steps.
+// Steps returns all changes; a change with Over is returned as DriftSteps steps.
 func (p *Provider) Steps() []Change {
 	var steps []Change
 	for _, c := range p.Changes {
@@ -440,12 +438,12 @@ func (p *Provider) Steps() []Change {
 	return steps
 }
 
-// FaultKind is what goes wrong.
+// FaultKind is the kind of a fault.
 type FaultKind string
 
 // The kinds of fault.
 const (
-	// Outage: every attempt is answered 503.
+	// Outage: every attempt gets a 503.
 	Outage FaultKind = "outage"
 	// Slow: latency is multiplied by SlowFactor.
 	Slow FaultKind = "slow"
@@ -456,13 +454,13 @@ const (
 // SlowFactor is the factor by which a [Slow] fault multiplies latency.
 const SlowFactor = 10.0
 
-// Fault is trouble from At, for For.
+// Fault is a fault that starts at At and lasts For.
 type Fault struct {
 	At   time.Duration
 	For  time.Duration
 	Kind FaultKind
 }
 
-// Covers says whether the fault is on at an instant: from At inclusive to
-// At+For exclusive.
+// Covers reports whether the fault is active at an instant: from At inclusive to At+For
+// exclusive.
 func (f Fault) Covers(now time.Duration) bool { return now >= f.At && now-f.At < f.For }

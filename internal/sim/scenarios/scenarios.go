@@ -1,14 +1,12 @@
-// Package scenarios holds the scenarios that come with the simulator: the limits that
-// providers document, and kinds of trouble that laws fail at. Each says where its
-// numbers are from.
+// Package scenarios holds the built-in scenarios: limits that providers document, and
+// situations in which laws fail. Each states the source of its numbers.
 //
-// A file holds the scenarios of one kind as YAML documents, with a line "---" between
-// them. [Source] is the text of one; [All] parses those whose requests a control law
-// paces, [Bulk] those that load rows in batches. A file of your own holds one scenario
-// and is read with scenario.Load; it need not be here.
+// A file holds the scenarios of one kind as YAML documents, separated by "---". [Source]
+// returns the text of one, [All] parses those whose requests a control law paces, and
+// [Bulk] those that load rows in batches. Scenarios of users are read with scenario.Load.
 //
-// Everything is embedded and constant. Each call of All and Bulk makes new values, so
-// that callers on several goroutines share nothing. No clock is read.
+// Everything is embedded and constant. All and Bulk return new values, so callers share
+// nothing. No clock is read.
 package scenarios
 
 import (
@@ -25,17 +23,17 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
-// Source returns the YAML text of the named scenario, comments included. It is false
-// for a name that no scenario has.
+// Source returns the YAML text of the named scenario, including comments. It returns false
+// for an unknown name.
 func Source(name string) (string, bool) {
 	text, ok := sources()[name]
 	return text, ok
 }
 
-// All parses every scenario whose workload is not bulk, in the order of their names.
+// All parses every scenario whose workload is not bulk, sorted by name.
 func All() ([]*scenario.Scenario, error) { return parse(false) }
 
-// Bulk parses every scenario whose workload is bulk, in the order of their names.
+// Bulk parses every scenario whose workload is bulk, sorted by name.
 func Bulk() ([]*scenario.Scenario, error) { return parse(true) }
 
 func parse(bulk bool) ([]*scenario.Scenario, error) {
@@ -49,14 +47,13 @@ func parse(bulk bool) ([]*scenario.Scenario, error) {
 			all = append(all, s)
 		}
 	}
-	// The dot puts strangers-window before strangers, as files with an extension would
-	// stand: docs/arena.md has this order.
+	// The dot sorts strangers-window before strangers, as in docs/arena.md.
 	slices.SortFunc(all, func(a, b *scenario.Scenario) int { return strings.Compare(a.Name+".", b.Name+".") })
 	return all, nil
 }
 
-// sources has the text of each scenario by its name. An embedded file that cannot be
-// split so is a mistake in this package: it panics.
+// sources has the text of each scenario by name. It panics if an embedded file is
+// malformed.
 var sources = sync.OnceValue(func() map[string]string {
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil {

@@ -23,10 +23,10 @@ const (
 	defaultPage = 50
 	maxPage     = 1000
 
-	// Each conversation has a slot of time of its own. Its last message lies in
-	// the first part of the slot; the last slot's second half holds the updates,
-	// a millisecond apart. So everything is ordered by construction, and what a
-	// later start with more conversations adds is later still.
+	// Each conversation has a time slot. Its last message is in the first part of the slot;
+	// the second half of the last slot has the updates, a millisecond apart. So everything
+	// is ordered by construction, and a later start with more conversations adds later
+	// data.
 	slot       = 5 * time.Minute
 	jitterMost = 2 * time.Minute
 	updatesAt  = slot / 2
@@ -36,18 +36,17 @@ const (
 	stamp = "2006-01-02T15:04:05.000Z"
 )
 
-// epoch is when the first conversation took place. 100,000 slots later it is
-// still 2024.
+// epoch is the time of the first conversation. 100,000 slots later it is still 2024.
 var epoch = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// conversations is the data, computed from seed and index. The zero-based
-// index is the order of creation; the position is the order of the last
-// change: first those that never changed, then the updated ones.
+// conversations computes the data from seed and index. The zero-based index is the order of
+// creation; the position is the order of the last change: first conversations without a
+// change, then updated ones.
 type conversations struct {
 	seed    uint64
 	count   int
 	mean    int // messages
-	updated int // the first so many indices
+	updated int // the number of updated conversations, which come first
 }
 
 func newConversations(opt Options) (*conversations, error) {
@@ -69,7 +68,7 @@ func newConversations(opt Options) (*conversations, error) {
 	return c, nil
 }
 
-// at is the index at a position.
+// at returns the index at a position.
 func (c *conversations) at(position int) int {
 	if unchanged := c.count - c.updated; position < unchanged {
 		return c.updated + position
@@ -77,13 +76,13 @@ func (c *conversations) at(position int) int {
 	return position - (c.count - c.updated)
 }
 
-// ended is when a conversation's original last message was written.
+// ended returns when a conversation's original last message was written.
 func (c *conversations) ended(index int) time.Time {
 	jitter := time.Duration(c.draw(index, 0, uint64(jitterMost/time.Millisecond))) * time.Millisecond
 	return epoch.Add(time.Duration(index)*slot + jitter)
 }
 
-// changed is when it was last changed.
+// changed returns when a conversation was last changed.
 func (c *conversations) changed(index int) time.Time {
 	if index < c.updated {
 		return epoch.Add(time.Duration(c.count-1)*slot + updatesAt + time.Duration(index)*updateStep)
@@ -91,7 +90,7 @@ func (c *conversations) changed(index int) time.Time {
 	return c.ended(index)
 }
 
-// original is how many messages it had at first: 1 to 2*mean-1.
+// original returns the original number of messages: 1 to 2*mean-1.
 func (c *conversations) original(index int) int {
 	return 1 + int(c.draw(index, 1, uint64(2*c.mean-1)))
 }
@@ -104,7 +103,7 @@ func (c *conversations) messages(index int) int {
 	return n
 }
 
-// after is the first position that changed later than t.
+// after returns the first position that changed after t.
 func (c *conversations) after(t time.Time) int {
 	return sort.Search(c.count, func(p int) bool { return c.changed(c.at(p)).After(t) })
 }
@@ -200,10 +199,10 @@ func (c *conversations) one(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, "application/json", out)
 }
 
-// name is a conversation's id: it sorts as its index does.
+// name returns a conversation's id. Ids sort like indices.
 func name(index int) string { return fmt.Sprintf("c%06d", index) }
 
-// index reads an id back; ok is false for anything but an id that exists.
+// index parses an id; ok is false for an id that does not exist.
 func (c *conversations) index(id string) (i int, ok bool) {
 	i, err := strconv.Atoi(strings.TrimPrefix(id, "c"))
 	if err != nil || i < 0 || i >= c.count || name(i) != id {
@@ -212,8 +211,8 @@ func (c *conversations) index(id string) (i int, ok bool) {
 	return i, true
 }
 
-// cursor is a position that stays right when the server is started again with
-// more data: the instant of the last change that was listed.
+// cursor is a position that stays valid when the server is restarted with more data: the
+// instant of the last listed change.
 func cursor(t time.Time) string {
 	return base64.RawURLEncoding.EncodeToString([]byte("after:" + strconv.FormatInt(t.UnixMilli(), 10)))
 }
@@ -237,12 +236,12 @@ func readCursor(text string) (t time.Time, ok bool) {
 	return time.UnixMilli(ms), true
 }
 
-// draw is a number below n, from seed, index and salt alone.
+// draw returns a number below n that depends only on seed, index and salt.
 func (c *conversations) draw(index int, salt, n uint64) uint64 {
 	return Mix(Mix(c.seed+uint64(index)*0x9e3779b97f4a7c15)+salt) % n
 }
 
-// Mix is the finaliser of splitmix64, a number drawn from another.
+// Mix is the finaliser of splitmix64, which derives a number from another.
 func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -250,8 +249,8 @@ func Mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// words is a text of low to high words; it uses salts from salt on, one a word
-// and one more.
+// words returns a text of low to high words. It uses one salt for each word and one more,
+// starting with salt.
 func (c *conversations) words(index int, salt uint64, low, high int) string {
 	var b strings.Builder
 	for k := range low + int(c.draw(index, salt, uint64(high-low+1))) {
@@ -263,7 +262,7 @@ func (c *conversations) words(index int, salt uint64, low, high int) string {
 	return b.String()
 }
 
-// lexicon is what people talk about here.
+// lexicon has the words of conversations.
 var lexicon = strings.Fields(`the a this that road train city river bridge signal track platform ticket
 	driver timetable minute hour morning evening delay distance speed brake engine wheel line switch tunnel
 	station yard load crew shift plan question answer note draft figure table report letter number reason

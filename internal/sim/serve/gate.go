@@ -20,36 +20,36 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// API is what a provider serves in a language of its own: its handlers decide
-// who may come in, what a request weighs and how a refusal is said.
+// API is a provider with its own protocol: its handlers decide who may call, what a request
+// costs and how a refusal looks.
 type API interface {
-	// Mount adds the handlers, which must take what costs something through the
-	// gate. Patterns must not begin with /-/, and are the path kinds in [Stats].
+	// Mount adds the handlers, which must take requests that cost something through the
+	// gate. Patterns must not begin with /-/; they are the path kinds in [Stats].
 	Mount(mux *http.ServeMux, gate *Gate)
 }
 
-// Gate is where the requests of an [API] meet the server's limits. It is safe
-// for concurrent use.
+// Gate applies the server's limits to the requests of an [API]. It is safe for concurrent
+// use.
 type Gate struct{ server *Server }
 
-// Call is what the gate has to know of a request.
+// Call describes a request to the gate.
 type Call struct {
-	// Key is who calls, as [KeyID] has it: it goes into log and stats.
+	// Key identifies the caller by [KeyID], in log and stats.
 	Key string
-	// Model is what is called; may be empty.
+	// Model is the called model; may be empty.
 	Model string
-	// Scope is whose limits it meets: calls of one scope have all limits of the
-	// scenario to themselves, concurrency as the model has it: a call is under way
-	// as long as it is busy, also when its client has gone. Empty, the default, is the
-	// limits that all share. Beyond 1,000 scopes, further ones share one.
+	// Scope selects the limits: each scope has all limits of the scenario for itself.
+	// Concurrency is counted by the model: a call is in flight while it is busy, even if
+	// its client has disconnected. Empty, the default, means the shared limits. Beyond
+	// 1,000 scopes, further ones share one.
 	Scope string
-	// Cost is what it weighs on limits that count cost, above 0.
+	// Cost is the call's cost on cost limits, above 0.
 	Cost float64
 	// Busy is how long the provider works on it beyond the latency; at least 0.
 	Busy time.Duration
 }
 
-// Usage is what calls used in the end, in tokens.
+// Usage is the tokens that calls used.
 type Usage struct {
 	Input int64 `json:"input_tokens"`
 	// Cached is the part of Input that was read from a cache.
@@ -57,30 +57,30 @@ type Usage struct {
 	Output int64 `json:"output_tokens"`
 }
 
-// KeyCounts is what one key did.
+// KeyCounts are the counts of one key.
 type KeyCounts struct {
 	provider.Counts
-	// Charged is the cost of what was admitted, as weighed on admission.
+	// Charged is the cost of admitted calls, as charged on admission.
 	Charged float64 `json:"charged"`
 	Usage
 }
 
-// ScopeCounts is what became of one scope's calls.
+// ScopeCounts are the counts of one scope.
 type ScopeCounts struct {
 	provider.Counts
-	// ByLimit counts refusals by what refused.
+	// ByLimit counts refusals by the limit that refused.
 	ByLimit map[string]int64 `json:"by_limit,omitempty"`
 }
 
-// KeyID stands for a credential in log and stats: the first 12 hexadecimal
-// digits of its SHA-256.
+// KeyID identifies a credential in log and stats: the first 12 hexadecimal digits of its
+// SHA-256.
 func KeyID(credential string) string {
 	sum := sha256.Sum256([]byte(credential))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Knows says whether a credential may come in: any that is not empty or, when
-// the server has a token, only that. Those it does not know are counted.
+// Knows reports whether a credential is accepted: any that is not empty or, if the server
+// has a token, only that. It counts credentials that are not.
 func (g *Gate) Knows(credential string) bool {
 	got := sha256.Sum256([]byte("Bearer " + credential))
 	s := g.server
@@ -93,34 +93,33 @@ func (g *Gate) Knows(credential string) bool {
 	return false
 }
 
-// Visit is one request that met the limits. Its verdict says whether it was
-// admitted. Its writer logs the decision before the answer goes out. One
-// goroutine at a time.
+// Visit is one request that met the limits. Its verdict reports whether it was admitted.
+// Its writer logs the decision before the response is sent. It is not safe for concurrent
+// use.
 type Visit struct {
 	provider.Verdict
 	http.ResponseWriter
 	// At is when it met the limits, on the wall clock.
 	At time.Time
-	// Quotas is what was left then, after this request.
+	// Quotas is the rest of the limits after this request.
 	Quotas []Quota
 
 	out   *logged
 	gate  *Gate
 	key   string
-	holds bool // a place
+	holds bool // it occupies a slot
 }
 
-// Quota is what one limit has left, with the wall time of its reset.
+// Quota is the rest of one limit, with the wall time of its reset.
 type Quota struct {
 	provider.Quota
-	// ResetAt is when it is whole again if nothing is used.
+	// ResetAt is when it is completely free if nothing is used.
 	ResetAt time.Time
 }
 
-// Enter takes a request through the uplink, the limits and the latency; the
-// caller answers it and then calls [Visit.Leave]. The answer is false when there
-// is nobody to answer, because the client has gone away or the connection was
-// reset.
+// Enter takes a request through the uplink, the limits and the latency. Then the caller
+// responds and calls [Visit.Leave]. Enter returns false if the client has disconnected or
+// the connection was reset.
 func (g *Gate) Enter(w http.ResponseWriter, r *http.Request, c Call) (*Visit, bool) {
 	s := g.server
 	s.mu.Lock()
@@ -152,14 +151,14 @@ func (g *Gate) Enter(w http.ResponseWriter, r *http.Request, c Call) (*Visit, bo
 	return v, true
 }
 
-// Pause lets d pass; false when the client has gone away.
+// Pause waits for d; it returns false if the client has disconnected.
 func (v *Visit) Pause(ctx context.Context, d time.Duration) bool { return wait(ctx, d) }
 
 // Unwrap lets http.ResponseController flush and set deadlines.
 func (v *Visit) Unwrap() http.ResponseWriter { return v.ResponseWriter }
 
-// Use counts what an admitted request used, beyond what was counted before. Count
-// before the answer goes out: then a client that has it finds it in the stats.
+// Use counts the usage of an admitted request, in addition to earlier calls. Call it before
+// the response is sent, so that the client finds it in the stats.
 func (v *Visit) Use(u Usage) {
 	s := v.gate.server
 	s.mu.Lock()
@@ -172,18 +171,19 @@ func (v *Visit) Use(u Usage) {
 	s.stats.ByKey[key] = k
 }
 
-// Wrote has the log tell how many rows the request wrote; before the answer.
+// Wrote records the number of rows that the request wrote, for the log. Call it before the
+// response.
 func (v *Visit) Wrote(rows int) { v.out.entry.Written = rows }
 
-// Cut resets the connection instead of an answer, and logs status 0.
+// Cut resets the connection instead of responding, and logs status 0.
 func (v *Visit) Cut() {
 	v.Free()
 	v.out.cut()
 	reset(v.out.ResponseWriter)
 }
 
-// Free gives back the place that an admitted request holds, before its last
-// bytes go out: else the client could be back before it is free.
+// Free frees the slot of an admitted request. Call it before the last bytes are sent;
+// otherwise the client might send its next request before the slot is free.
 func (v *Visit) Free() {
 	if v.holds {
 		v.holds = false
@@ -191,8 +191,8 @@ func (v *Visit) Free() {
 	}
 }
 
-// Leave ends the visit: it frees the place, and logs an admitted one that nothing
-// was answered to as 499, since its client went away. More calls do nothing.
+// Leave ends the visit: it frees the slot, and logs an admitted request without a response
+// as 499, since its client has disconnected. Further calls have no effect.
 func (v *Visit) Leave() {
 	v.Free()
 	if v.Admitted {
@@ -202,16 +202,15 @@ func (v *Visit) Leave() {
 	}
 }
 
-// place is a limit of concurrency that the server keeps itself.
+// place is a concurrency limit that the server enforces itself.
 type place struct {
 	name   string
 	count  int
 	status int // of a refusal
 }
 
-// apart takes the limits of concurrency out of a scenario. The model frees a
-// place after the busy time that it was given; only the server knows when a
-// stream ended, or was left.
+// apart removes the concurrency limits from a scenario. The model would free a slot after
+// the given busy time; only the server knows when a stream has ended.
 func apart(s *scenario.Scenario) (*scenario.Scenario, []place) {
 	rest, places := *s, []place(nil)
 	rest.Provider.Limits = nil
@@ -225,8 +224,8 @@ func apart(s *scenario.Scenario) (*scenario.Scenario, []place) {
 	return &rest, places
 }
 
-// crowded is the refusal by a limit of concurrency that has no place left; ok is
-// false when all have. The lock is held.
+// crowded returns the refusal by a concurrency limit without a free slot; ok is false if
+// all have one. s.mu must be held.
 func (s *Server) crowded() (v provider.Verdict, ok bool) {
 	for _, p := range s.places {
 		if s.stats.InFlight >= max(1, int64(math.Round(float64(p.count)*s.model.Factor()))) {
@@ -236,7 +235,7 @@ func (s *Server) crowded() (v provider.Verdict, ok bool) {
 	return v, false
 }
 
-// limits is the model that a scope meets. The lock is held.
+// limits returns the model of a scope. s.mu must be held.
 func (s *Server) limits(scope string) *provider.Model {
 	if scope == "" {
 		return s.model
@@ -250,7 +249,7 @@ func (s *Server) limits(scope string) *provider.Model {
 	return m
 }
 
-// tally counts a verdict on a scope's call. The lock is held.
+// tally counts a verdict on a scope's call. s.mu must be held.
 func (s *Server) tally(scope string, v provider.Verdict) {
 	if scope == "" {
 		return
@@ -267,7 +266,7 @@ func (s *Server) tally(scope string, v provider.Verdict) {
 	s.stats.ByScope[scope] = c
 }
 
-// scope is what a scope is counted as. The lock is held.
+// scope returns the name under which a scope is counted. s.mu must be held.
 func (s *Server) scope(name string) string {
 	if _, known := s.scopes[name]; !known && len(s.scopes) >= maxKeys {
 		return "others"
@@ -275,10 +274,10 @@ func (s *Server) scope(name string) string {
 	return name
 }
 
-// maxKeys bounds how many keys, and scopes, are counted apart.
+// maxKeys bounds the number of keys, and of scopes, that are counted separately.
 const maxKeys = 1000
 
-// account is where a key is counted. The lock is held.
+// account returns the name under which a key is counted. s.mu must be held.
 func (s *Server) account(key string) string {
 	if _, known := s.stats.ByKey[key]; !known && len(s.stats.ByKey) >= maxKeys {
 		return "others"
@@ -286,45 +285,44 @@ func (s *Server) account(key string) string {
 	return key
 }
 
-// Entry is one line of the log: one request that reached the limiter. Requests
-// without a valid token and those to /-/ are not in it.
+// Entry is a line of the log: a request that reached the limiter. Requests without a valid
+// token and those to /-/ are not logged.
 type Entry struct {
 	// T is when it reached the limiter, in milliseconds since the start.
 	T float64 `json:"t_ms"`
 	// At is the same on the wall clock.
 	At     time.Time `json:"at"`
 	Method string    `json:"method"`
-	// Path has no query; Cursor and UpdatedAfter are the only parts of the
-	// query that are kept. All three are cut at a kilobyte.
+	// Path has no query; Cursor and UpdatedAfter are the only parts of the query that are
+	// logged. All three are cut at a kilobyte.
 	Path         string `json:"path"`
 	Cursor       string `json:"cursor,omitempty"`
 	UpdatedAfter string `json:"updated_after,omitempty"`
-	// Key, Model, Scope and Cost are of requests that came through the [Gate]; Key
-	// is a [KeyID].
+	// Key, Model, Scope and Cost are set for requests through the [Gate]; Key is a [KeyID].
 	Key   string  `json:"key,omitempty"`
 	Model string  `json:"model,omitempty"`
 	Scope string  `json:"scope,omitempty"`
 	Cost  float64 `json:"cost,omitempty"`
-	// Written is how many rows it wrote, whatever was answered.
+	// Written is the number of rows that it wrote, whatever the response.
 	Written int `json:"written,omitempty"`
-	// Status is what was answered: 0 when the connection was reset, 499 when
-	// the client had gone away before an admitted request was answered.
+	// Status is the status of the response: 0 if the connection was reset, 499 if the
+	// client disconnected before the response to an admitted request.
 	Status int `json:"status"`
-	// Admitted says that it used up the limits, whatever its status.
+	// Admitted reports that it counted against the limits, whatever its status.
 	Admitted bool `json:"admitted"`
-	// Limit names what refused it: a limit, "penalty", "outage", "reset" or
-	// "suspended"; empty when admitted.
+	// Limit names what refused it: a limit, "penalty", "outage", "reset" or "suspended";
+	// empty if admitted.
 	Limit string `json:"limit,omitempty"`
 	// RetryAfterMS is the advertised wait; absent without one.
 	RetryAfterMS *float64 `json:"retry_after_ms,omitempty"`
 }
 
-// maxLine bounds a line that is read back, in bytes.
+// maxLine bounds the length of a line when the log is read, in bytes.
 const maxLine = 64 << 10
 
-// ReadLog reads a log back, in its order, which is the order of answers. It
-// stops after the first error; an unfinished last line, as a killed server may
-// leave, is one that matches io.ErrUnexpectedEOF.
+// ReadLog reads a log in its order, which is the order of responses. It stops after the
+// first error. An incomplete last line, as a killed server may leave, is an error that
+// matches io.ErrUnexpectedEOF.
 func ReadLog(r io.Reader) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		in := bufio.NewReaderSize(r, maxLine)
@@ -353,12 +351,12 @@ func ReadLog(r io.Reader) iter.Seq2[Entry, error] {
 	}
 }
 
-// journal writes entries, each with one Write, so that a killed process leaves
-// whole lines and a client that has an answer finds its line.
+// journal writes each entry with one Write, so that a killed process leaves whole lines,
+// and a client that has a response finds its line.
 type journal struct {
 	mu  sync.Mutex
 	to  io.Writer
-	err error // the first failure to write
+	err error // the first write error
 }
 
 func (j *journal) add(e Entry) {
@@ -376,7 +374,7 @@ func (j *journal) add(e Entry) {
 	}
 }
 
-// failure is the first failure to write the log; nil when there was none.
+// failure returns the first write error; nil if there was none.
 func (j *journal) failure() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package serve is a simulated provider in real time, over real HTTP, with
-// data behind it: the upstream of quick starts and end-to-end tests. What it
-// limits, and how it says so, is the same [provider.Model] that the simulator
-// uses.
+// Package serve is a simulated provider in real time over real HTTP, with data: the
+// upstream of quick starts and end-to-end tests. Its limits and refusals are those of the
+// simulator's [provider.Model].
 //
 // A [Server] is an http.Handler:
 //
@@ -10,36 +9,32 @@
 //	GET /-/healthz                                     204; never limited
 //	GET /-/stats                                       counts as JSON; never limited
 //
-// A request is checked for its bearer token first, then takes the scenario's
-// uplink, meets the limits and faults, and is answered after the scenario's
-// latency. Paths that do not exist are limited like any other. A client that
-// goes away during the uplink never arrived; one that goes away later has used
-// up the limit all the same.
+// A request's bearer token is checked first. Then the request takes the scenario's uplink,
+// meets the limits and faults, and gets its response after the scenario's latency. Unknown
+// paths are limited like any other. A request whose client disconnects during the uplink
+// does not count against limits; later it does.
 //
-// The data are computed from the seed and an index, never stored, so 100,000
-// conversations cost no memory. A server that is started again with the same
-// seed serves the same data; with more conversations, the new ones have changed
-// later than all old ones; with Updated, the oldest have changed again, after
-// the newest, and have one more message. So a second start shows what an
-// incremental collection picks up. Cursors stay valid between such starts. (With
-// more conversations and Updated at the same time, those that were updated
-// before have changed once more, without another message.)
+// The data are computed from the seed and an index and never stored, so 100,000
+// conversations take no memory. A restart with the same seed serves the same data. With
+// more conversations, the new ones have changed later than all old ones; with Updated, the
+// oldest have changed again, after the newest, and have one more message. So a second start
+// shows what an incremental collection finds. Cursors stay valid between such starts. (With
+// more conversations and Updated together, conversations that were updated before have
+// changed once more, without another message.)
 //
-// Every decision is one JSON line in the log ([Entry], [ReadLog]), written
-// before the answer goes out, so that a test can hold what a client says
-// against what the provider saw.
+// Every decision is a JSON line in the log ([Entry], [ReadLog]), written before the
+// response is sent, so that a test can compare a client's view with the provider's.
 //
-// What has a language of its own (its keys, what a request weighs, how a refusal
-// is said) is mounted as an [API], such as package llm's. With an API mounted, limits of concurrency count what is really under
-// way, and are met before the others; they then neither add to penalties nor to
-// suspension. An API may give each of its callers the limits alone ([Call].Scope),
-// and tell of itself ([Reporter]). Do not expose it to a network that
-// is not yours: it is a test double, without TLS or bounds on clients.
+// Another protocol (its keys, the cost of requests, the form of refusals) is mounted as an
+// [API], such as package llm's. With an API mounted, concurrency limits count requests that
+// are really in flight, and are checked before the others; they then count neither for
+// penalties nor for suspension. An API may give each of its callers the whole limits
+// ([Call].Scope), and report its state ([Reporter]). Do not expose a server to other
+// networks: it is a test double, without TLS or bounds on clients.
 //
-// A Server is safe for concurrent use. Time is real: its instants are the
-// monotonic time since [New], windows follow the wall clock, and it goes on
-// after the scenario's horizon. In a testing/synctest bubble all of it is
-// virtual.
+// A Server is safe for concurrent use. Time is real: instants are the monotonic time since
+// [New], windows follow the wall clock, and the server continues after the scenario's
+// horizon. In a testing/synctest bubble all time is virtual.
 package serve
 
 import (
@@ -61,31 +56,32 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Options are what a server serves beside its scenario. The zero value is
-// 1,000 conversations, no token and no log.
+// Options configure a server in addition to its scenario. The zero value has 1,000
+// conversations, no token and no log.
 type Options struct {
-	// Seed decides the data, latencies and strangers.
+	// Seed determines the data, latencies and strangers.
 	Seed uint64
-	// Conversations is how many there are: 1 to 100,000, default 1,000.
+	// Conversations is the number of conversations: 1 to 100,000, default 1,000.
 	Conversations int
 	// Messages is their mean number in a conversation: 1 to 1,000, default 8.
 	Messages int
-	// Updated is how many of the oldest conversations have changed since: 0,
-	// the default, to Conversations.
+	// Updated is the number of the oldest conversations that have changed since: 0, the
+	// default, to Conversations.
 	Updated int
-	// Token is the bearer token that data requests must carry; empty asks for none.
+	// Token is the bearer token that requests for data must have; empty requires none.
 	Token string
-	// Log gets one JSON line for each decision, each with one Write, never
-	// two at a time; nil writes none.
+	// Log receives a JSON line for each decision, each with one Write, and never two at a
+	// time; nil writes none.
 	Log io.Writer
-	// APIs are mounted beside the conversations, and win where paths are the same.
+	// APIs are mounted in addition to the conversations, and have precedence for equal
+	// paths.
 	APIs []API
 }
 
-// statusClientGone is logged when the client went away unanswered.
+// statusClientGone is logged if the client disconnected before a response.
 const statusClientGone = 499
 
-// Server is the provider. Make one with [New].
+// Server is a simulated provider. Make one with [New].
 type Server struct {
 	data  *http.ServeMux
 	apis  *http.ServeMux
@@ -93,53 +89,52 @@ type Server struct {
 	auth  bool
 	start time.Time
 	log   journal
-	// places are the limits of concurrency, when the model does not have them.
+	// places are the concurrency limits that the server enforces instead of the model.
 	places []place
 
 	mu      sync.Mutex // guards everything below
 	model   *provider.Model
 	sampler *provider.Sampler
 	stats   Stats
-	// scopes are the limits of [Call.Scope], copies of the pristine one.
+	// scopes are the limits by [Call.Scope], copies of the original ones.
 	scopes   map[string]*provider.Model
 	pristine *provider.Model
 
 	reporters []Reporter
 }
 
-// Reporter is an API that tells of itself.
+// Reporter is an API that reports its state.
 type Reporter interface {
 	API
-	// Report names the API, and gives what it did as JSON can have it: in [Stats],
-	// and at /-/NAME.
+	// Report returns the API's name, and its state for JSON, in [Stats] and at /-/NAME.
 	Report() (name string, did any)
 }
 
-// Stats is what the server has done so far.
+// Stats has the server's counts so far.
 type Stats struct {
 	provider.Counts
 	// Unauthorized counts requests without the token; they met no limit.
 	Unauthorized int64 `json:"unauthorized"`
-	// InFlight is how many admitted requests are under way.
+	// InFlight is the number of admitted requests in flight.
 	InFlight int64 `json:"in_flight"`
-	// Suspended says that the account is suspended.
+	// Suspended reports that the account is suspended.
 	Suspended bool `json:"suspended"`
-	// ByLimit counts refusals by what refused, as in [Entry.Limit].
+	// ByLimit counts refusals by what refused them, as in [Entry.Limit].
 	ByLimit map[string]int64 `json:"by_limit"`
 	// ByPath counts by path kind, such as "GET /conversations/{id}"; unknown
 	// paths are "other".
 	ByPath map[string]provider.Counts `json:"by_path"`
-	// ByKey counts what came through the [Gate], by [KeyID]; beyond 1,000 keys,
-	// further ones are "others".
+	// ByKey counts requests through the [Gate], by [KeyID]; beyond 1,000 keys, further ones
+	// count as "others".
 	ByKey map[string]KeyCounts `json:"by_key,omitempty"`
-	// ByScope counts by [Call.Scope]; beyond 1,000, further ones are "others".
+	// ByScope counts by [Call.Scope]; beyond 1,000, further ones count as "others".
 	ByScope map[string]ScopeCounts `json:"by_scope,omitempty"`
-	// Reports is what the APIs tell of themselves.
+	// Reports are the states of the APIs.
 	Reports map[string]any `json:"reports,omitempty"`
 }
 
-// New makes a server whose scenario starts now. Errors name the option, its
-// value and its bounds.
+// New returns a server whose scenario starts now. Errors name the option, its value and its
+// bounds.
 func New(s *scenario.Scenario, opt Options) (*Server, error) {
 	conversations, err := newConversations(opt)
 	if err != nil {
@@ -184,11 +179,11 @@ func New(s *scenario.Scenario, opt Options) (*Server, error) {
 	return srv, nil
 }
 
-// Close says whether the log is whole: it gives the first failure to write it.
-// Close an http.Server that uses this handler first.
+// Close returns the first error of writing the log. Close an http.Server that uses this
+// handler first.
 func (s *Server) Close() error { return s.log.failure() }
 
-// Stats is a copy of the counts.
+// Stats returns a copy of the counts.
 func (s *Server) Stats() Stats {
 	reports := make(map[string]any)
 	for _, r := range s.reporters {
@@ -208,7 +203,7 @@ func (s *Server) Stats() Stats {
 	return out
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP handles one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == "/-/healthz":
@@ -230,7 +225,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// report answers with what one API tells of itself.
+// report responds with the state of an API.
 func (s *Server) report(w http.ResponseWriter, of string) {
 	for _, r := range s.reporters {
 		if name, did := r.Report(); name == of {
@@ -241,13 +236,13 @@ func (s *Server) report(w http.ResponseWriter, of string) {
 	problem(w, http.StatusNotFound, "no such path")
 }
 
-// spoken says whether an API answers to the request's path.
+// spoken reports whether an API handles the request's path.
 func (s *Server) spoken(r *http.Request) bool {
 	_, pattern := s.apis.Handler(r)
 	return pattern != ""
 }
 
-// authorized compares digests, so that neither content nor length shows in time.
+// authorized compares digests, so that timing reveals neither content nor length.
 func (s *Server) authorized(r *http.Request) bool {
 	if !s.auth {
 		return true
@@ -256,7 +251,7 @@ func (s *Server) authorized(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(got[:], s.token[:]) == 1
 }
 
-// decision is what the model said about one request.
+// decision is the model's decision on one request.
 type decision struct {
 	provider.Verdict
 	at     time.Duration
@@ -307,7 +302,7 @@ func (s *Server) limited(w http.ResponseWriter, r *http.Request) {
 	s.data.ServeHTTP(&logged{ResponseWriter: w, journal: &s.log, entry: entry}, r)
 }
 
-// decide lets a request arrive at the limits and counts what became of it.
+// decide lets a request arrive at the limits and counts the result.
 func (s *Server) decide(pattern string, c Call, busy time.Duration) decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +345,7 @@ func (s *Server) leave() {
 	s.mu.Unlock()
 }
 
-// refusedBy names what refused, as the log has it.
+// refusedBy names what refused a request, for the log.
 func refusedBy(v provider.Verdict) string {
 	switch {
 	case v.Admitted:
@@ -382,7 +377,7 @@ func (s *Server) entry(r *http.Request, d decision) Entry {
 
 func cut(text string) string { return text[:min(len(text), 1024)] }
 
-// logged writes the log's entry once the status is known, before the answer.
+// logged writes the log's entry when the status is known, before the response.
 type logged struct {
 	http.ResponseWriter
 	journal *journal
@@ -398,7 +393,7 @@ func (l *logged) status(code int) {
 	l.journal.add(l.entry)
 }
 
-// cut writes the entry of an answer that does not come.
+// cut writes the entry of a response that is not sent.
 func (l *logged) cut() {
 	if !l.written {
 		l.written, l.entry.Status = true, 0
@@ -421,7 +416,7 @@ func (l *logged) Write(b []byte) (int, error) {
 // Unwrap lets http.ResponseController flush.
 func (l *logged) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// wait lets d pass; false when the client has gone away.
+// wait waits for d; it returns false if the client has disconnected.
 func wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -436,8 +431,8 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// reset cuts the connection with a TCP reset; where there is no connection to
-// take over, as with HTTP/2, the stream is reset instead.
+// reset closes the connection with a TCP reset. If the connection cannot be taken over, as
+// with HTTP/2, it resets the stream instead.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -445,15 +440,15 @@ func reset(w http.ResponseWriter) {
 	}
 	raw := conn
 	if wrapped, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		raw = wrapped.NetConn() // under TLS, so that no goodbye is sent either
+		raw = wrapped.NetConn() // below TLS, so that no close_notify is sent either
 	}
 	if tcp, ok := raw.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // a failure leaves an orderly close, which is as final
+		_ = tcp.SetLinger(0) // a failure leaves an orderly close, which also ends it
 	}
 	_ = raw.Close()
 }
 
-// problem answers with application/problem+json. The detail is shown to the client.
+// problem responds with application/problem+json. The detail is sent to the client.
 func problem(w http.ResponseWriter, status int, detail string) {
 	writeJSON(w, status, "application/problem+json", struct {
 		Title  string `json:"title"`
@@ -470,5 +465,5 @@ func writeJSON(w http.ResponseWriter, status int, kind string, v any) {
 	}
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // the client may have gone away
+	_, _ = w.Write(append(body, '\n')) // the client may have disconnected
 }

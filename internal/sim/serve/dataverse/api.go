@@ -1,6 +1,6 @@
-// Package dataverse is a simulated Dataverse environment, over real HTTP: what a
-// bulk load is tested against. An [API] is mounted on a [serve.Server]; its
-// built-in scenario ([API.Scenario]) has the documented limits.
+// Package dataverse simulates a Dataverse environment over real HTTP, for tests of bulk
+// loads. An [API] is mounted on a [serve.Server]; its built-in scenario ([API.Scenario])
+// has the documented limits.
 //
 // # Endpoints
 //
@@ -13,62 +13,58 @@
 //	GET   /api/data/v9.2/{set}/$count    how many are held
 //	GET   /-/dataverse                   a [Report]; never limited
 //
-// Any version v9.x and any entity set are accepted. What is kept of a row is its name and a hash of its
-// columns, so a read answers with those and not with the columns, and a million
-// rows take 50 to 90 MB. A row's name is, in this order, the alternate key or id in
-// its @odata.id, its primary key ({type}id, a GUID), the columns of
-// [Options].AlternateKey; a row with none is only ever created, under a new id. An
-// update replaces the hash, it does not merge. Rows that occur twice in one batch
-// are written in order.
+// Any version v9.x and any entity set are accepted. Only the name of a row and a hash of
+// its columns are stored, so reads return those and not the columns, and a million rows
+// take 50 to 90 MB. A row's name is the alternate key or id in its @odata.id, its primary
+// key ({type}id, a GUID), or the columns of [Options].AlternateKey, in this order. A row
+// without a name is always created, with a new id. An update replaces the hash; it does not
+// merge. If a row occurs twice in a batch, both are written in order.
 //
 // # Limits
 //
-// A user is a bearer token. Each user has on each web server: 6,000 requests and
-// 1,200 s of execution in any 300 s, and 52 requests at once; or what the scenario
-// says. A refusal is a 429 with Dataverse's code and Retry-After. The first begins
-// a block of 5 s; a request during a block doubles it, up to 300 s; after
-// 120 s without a refusal the next block is 5 s again. Execution is charged on
-// admission.
-// Requests go to the servers in turn, unless the cookie ARRAffinity names one.
-// Every answer to a known user tells x-ms-dop-hint, and what the limits of that user and
-// server have left. What is refused as malformed, too large or unknown meets no
-// limit.
+// A user is a bearer token. Each user has on each web server 6,000 requests and 1,200 s of
+// execution in any 300 s, and 52 concurrent requests, or the limits of the scenario. A
+// refusal is a 429 with Dataverse's code and Retry-After. The first one starts a block of 5
+// s; a request during a block doubles it, up to 300 s; after 120 s without a refusal the
+// next block is 5 s again. Execution is charged on admission. Requests go to the servers in
+// turn, unless the cookie ARRAffinity names one. Every response to a known user has
+// x-ms-dop-hint and the rest of the limits of that user and server. Malformed, too large or
+// unknown requests do not count against limits.
 //
-// A batch of n rows executes for [Options].Overhead + n x [Options].RowTime, and
-// 400 ms go by on the way there and back. With the defaults (200 ms and 21 ms)
-// batches of 450 rows, four at a time, give about 176 rows a second, just below
-// the limit of execution.
+// A batch of n rows executes for [Options].Overhead + n x [Options].RowTime, plus 400 ms of
+// network latency. With the defaults (200 ms and 21 ms), batches of 450 rows, four at a
+// time, give about 176 rows a second, just below the limit on execution.
 //
 // # Rows that fail
 //
-// A standard table takes all rows of a batch or none; the error tells of the first
-// at fault. An elastic table takes those it can: where some fail, the error holds,
-// if the request's Prefer asks for annotations, the status of each row in
+// A standard table accepts all rows of a batch or none; the error names the first bad row.
+// An elastic table accepts the rows that it can. If some fail, and the request's Prefer
+// header asks for annotations, the error has the status of each row in
 // @Microsoft.PowerApps.CDS.ErrorDetails.Plugin.BulkApiErrorDetails. Rows fail by
-// [Options].FailEvery, when they are to be updated and are not held, or created and
-// held, and by the column sim_fault:
+// [Options].FailEvery, when a row to update does not exist or a row to create exists, and
+// by the column sim_fault:
 //
 //	reject     the row is refused, always
 //	throttle   the row of an elastic table is refused with 429, the first time
 //	cut        the batch is written and the connection reset, the first time
 //	garbage    the batch is written and answered with what is not JSON, the first time
 //
-// [Options].Faults are the same, and more, by the number of the request. A batch
-// that executes is written even if its client goes away.
+// [Options].Faults are the same, and more, by the number of the request. A batch in
+// execution is written even if its client disconnects.
 //
-// A row without a name that is created with the very columns of another such row
-// is a duplicate: it is held twice, and counted.
+// A row without a name whose columns equal those of another such row is a duplicate: it is
+// stored twice, and counted.
 //
 // # Scale
 //
-// With [Options].Scale n all times are n times shorter: windows, execution,
-// latency, penalties, and the time of hints. Retry-After is in whole seconds,
-// rounded up, so the exact wait is in Retry-After-Ms; clients should wait for that.
-// What remains of execution, and the texts of errors, are not scaled.
+// With [Options].Scale n all times are n times shorter: windows, execution, latency,
+// penalties, and the times of hints. Retry-After is rounded up to whole seconds, so clients
+// should use the exact wait in Retry-After-Ms. The remaining execution time and the texts
+// of errors are not scaled.
 //
-// Do not use it to learn what Dataverse takes: it has no columns, types, plug-ins or
-// privileges. An API is for one server, and safe for concurrent use. Time is real,
-// or that of a testing/synctest bubble.
+// It is not a reference for what Dataverse accepts: it has no columns, types, plug-ins or
+// privileges. An API is for one server, and safe for concurrent use. Time is real, or that
+// of a testing/synctest bubble.
 package dataverse
 
 import (
@@ -90,7 +86,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// What is bounded beside the options.
+// Bounds apart from those of the options.
 const (
 	maxUsers  = 1000
 	maxTables = 100
@@ -106,12 +102,12 @@ type API struct {
 	servers []Traffic
 	tables  map[string]*table
 	arrived int // requests of known users
-	written int // batches that were
-	crowded int // requests that are under way
+	written int // batches that were written
+	crowded int // requests in flight
 }
 
-// New checks the options; the times of hints begin now. Errors name the option,
-// its value and its bounds.
+// New checks the options; the times of hints start now. Errors name the option, its value
+// and its bounds.
 func New(opt Options) (*API, error) {
 	if err := opt.settle(); err != nil {
 		return nil, err
@@ -141,7 +137,7 @@ func (a *API) Mount(mux *http.ServeMux, gate *serve.Gate) {
 	}
 }
 
-// hint is the parallelism that is recommended now.
+// hint returns the currently recommended parallelism.
 func (a *API) hint() int {
 	level := a.opt.Hint
 	for _, h := range a.opt.Hints {
@@ -152,13 +148,13 @@ func (a *API) hint() int {
 	return level
 }
 
-// port answers requests.
+// port handles requests.
 type port struct {
 	api  *API
 	gate *serve.Gate
 }
 
-// request is one of a known user.
+// request is a request of a known user.
 type request struct {
 	w      http.ResponseWriter
 	r      *http.Request
@@ -167,7 +163,7 @@ type request struct {
 	body   []byte
 }
 
-// open learns who asks, and reads the body. What goes wrong is answered.
+// open identifies the user and reads the body. It responds to errors.
 func (p port) open(w http.ResponseWriter, r *http.Request) (in *request, ok bool) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !p.gate.Knows(token) {
@@ -200,7 +196,7 @@ func (p port) open(w http.ResponseWriter, r *http.Request) (in *request, ok bool
 	switch {
 	case long || a.due(TooLarge, at):
 		tooLarge(w)
-	case err != nil: // the client has gone away
+	case err != nil: // the client has disconnected
 	case a.due(Unauthorized, at):
 		unauthorized(w)
 	case a.due(Broken, at):
@@ -219,8 +215,7 @@ func unauthorized(w http.ResponseWriter) {
 	http.Error(w, "HTTP Error 401 - Unauthorized: Access is denied", http.StatusUnauthorized)
 }
 
-// tooLarge answers as the gateway in front of Dataverse does, not in Dataverse's own
-// format.
+// tooLarge responds like the gateway in front of Dataverse, which has another format.
 func tooLarge(w http.ResponseWriter) {
 	http.Error(w, "The page was not displayed because the request entity is too large.", http.StatusRequestEntityTooLarge)
 }
@@ -228,7 +223,7 @@ func tooLarge(w http.ResponseWriter) {
 // affinity is the cookie that names a server.
 const affinity = "ARRAffinity"
 
-// choose picks the server of a request. The lock is held.
+// choose picks the server of a request. a.mu must be held.
 func (a *API) choose(u *user, r *http.Request) int {
 	if c, err := r.Cookie(affinity); err == nil {
 		for i := range a.servers {
@@ -242,16 +237,16 @@ func (a *API) choose(u *user, r *http.Request) int {
 	return i
 }
 
-// due says whether it is time for a fault.
+// due reports whether a fault is due.
 func (a *API) due(t Trouble, at int) bool { return slices.Contains(a.opt.Faults, Fault{t, at}) }
 
 func (p port) nowhere(in *request) {
 	refuse(in.w, notFound(in.r.URL.Path[strings.LastIndex(in.r.URL.Path, "/")+1:]), nil)
 }
 
-// enter takes a request of so many rows through the limits and its execution; a
-// refusal is answered. The caller answers and leaves. Gone says that there is
-// nobody to answer to.
+// enter takes a request with a number of rows through the limits and its execution, and
+// responds to a refusal. Otherwise the caller responds and calls leave. gone reports that
+// the client has disconnected.
 func (p port) enter(in *request, rows int) (v *serve.Visit, gone, ok bool) {
 	a := p.api
 	execution := a.lasts(in.user, rows)
@@ -283,7 +278,7 @@ func (p port) enter(in *request, rows int) (v *serve.Visit, gone, ok bool) {
 	return v, gone, true
 }
 
-// leave ends a request that entered.
+// leave ends a request after enter.
 func (p port) leave(in *request, v *serve.Visit) {
 	a := p.api
 	a.crowd(in.user, -1)
@@ -294,8 +289,8 @@ func (p port) leave(in *request, v *serve.Visit) {
 	v.Free()
 }
 
-// lasts is how long a request's rows will execute. The request counts as under way from
-// now on.
+// lasts returns how long a request's rows will execute. From now on the request counts as
+// in flight.
 func (a *API) lasts(u *user, rows int) time.Duration {
 	mine, all := a.crowd(u, 1)
 	slow := 1.0
@@ -308,8 +303,8 @@ func (a *API) lasts(u *user, rows int) time.Duration {
 	return a.scaled(provider.Slowed(a.opt.Overhead+time.Duration(rows)*a.opt.RowTime, slow))
 }
 
-// crowd counts the requests that are under way, of a user and of all. Those that
-// will be refused are among them until they are.
+// crowd counts the requests in flight, of a user and of all. They include those that are
+// about to be refused.
 func (a *API) crowd(u *user, more int) (mine, all int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -318,7 +313,7 @@ func (a *API) crowd(u *user, more int) (mine, all int) {
 	return u.crowd, a.crowded
 }
 
-// tell puts what the limits have left into the header.
+// tell reports the rest of the limits in the header.
 func (a *API) tell(v *serve.Visit) {
 	for _, q := range slices.Backward(v.Quotas) { // the first of a kind is advertised
 		switch q.Kind {
@@ -332,7 +327,7 @@ func (a *API) tell(v *serve.Visit) {
 	}
 }
 
-// meet counts what the limits said, and words a refusal.
+// meet counts the verdict, and returns the error of a refusal.
 func (a *API) meet(in *request, v *serve.Visit, execution time.Duration) (refused problem) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -340,7 +335,7 @@ func (a *API) meet(in *request, v *serve.Visit, execution time.Duration) (refuse
 	case v.Suspended:
 		refused = problem{http.StatusForbidden, codePrivilege, "The account is suspended."}
 	case v.Throttled:
-		// A block goes on about what began it.
+		// A block repeats the error that started it.
 		refused = in.user.last[in.server]
 		for i := range v.Quotas {
 			if v.Quotas[i].Name == v.Limit {
@@ -357,7 +352,7 @@ func (a *API) meet(in *request, v *serve.Visit, execution time.Duration) (refuse
 	return refused
 }
 
-// write writes a request's rows; ok is false where there are too many sets.
+// write writes a request's rows; ok is false if there are too many sets.
 func (a *API) write(in *request, set string, op operation, rows []row) (b batch, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -387,45 +382,45 @@ func (in *request) fields() (out map[string]json.RawMessage, err error) {
 	return out, err
 }
 
-// Report is what an environment did so far.
+// Report is the state of an environment.
 type Report struct {
-	// Hint is the parallelism that is recommended now.
+	// Hint is the currently recommended parallelism.
 	Hint int `json:"hint"`
 	// Sets counts the rows of each set.
 	Sets map[string]SetCounts `json:"sets"`
-	// Users is by the user's serve.KeyID, Servers by "server-1" and so on.
+	// Users is by serve.KeyID, Servers by "server-1" and so on.
 	Users   map[string]Traffic `json:"users"`
 	Servers map[string]Traffic `json:"servers"`
 }
 
-// Traffic is what came from a user, or to a server, and met the limits.
+// Traffic counts requests of a user, or to a server, that met the limits.
 type Traffic struct {
 	provider.Counts
 	// ByCode counts throttles by Dataverse's code.
 	ByCode map[string]int64 `json:"by_code,omitempty"`
-	// Batches and Rows count what was written.
+	// Batches and Rows count written ones.
 	Batches int64 `json:"batches"`
 	Rows    int64 `json:"rows"`
-	// Execution is the time that was charged, in seconds, unscaled.
+	// Execution is the charged time in seconds, unscaled.
 	Execution float64 `json:"execution_seconds"`
-	// Executing is how many requests execute, Peak the most so far.
+	// Executing is the number of executing requests, Peak its maximum so far.
 	Executing int `json:"executing"`
 	Peak      int `json:"peak"`
 }
 
-// user is what is known of one.
+// user is the state of one user.
 type user struct {
 	name  string
 	next  int             // the server of the next request
-	last  map[int]problem // why each server refused last
-	crowd int             // requests that are under way
+	last  map[int]problem // the last refusal of each server
+	crowd int             // requests in flight
 	count Traffic
 }
 
-// Report tells of the environment.
+// Report returns the state of the environment.
 func (a *API) Report() (name string, did any) { return "dataverse", a.Standing() }
 
-// Standing is the [Report] of now.
+// Standing returns the current [Report].
 func (a *API) Standing() Report {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -453,7 +448,7 @@ func (t *Traffic) clone() Traffic {
 	return c
 }
 
-// met counts a request's verdict; code is that of a throttle.
+// met counts a request's verdict; code is the code of a throttle.
 func (t *Traffic) met(v provider.Verdict, code string, execution time.Duration) {
 	switch {
 	case v.Admitted:

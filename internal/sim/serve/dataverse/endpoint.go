@@ -12,7 +12,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// bulk is CreateMultiple, UpdateMultiple and UpsertMultiple.
+// bulk handles CreateMultiple, UpdateMultiple and UpsertMultiple.
 func (p port) bulk(in *request) {
 	set, action := in.r.PathValue("set"), in.r.PathValue("action")
 	op, known := actions[action]
@@ -60,7 +60,7 @@ func (p port) bulk(in *request) {
 	}
 }
 
-// create is the creation of one row.
+// create creates one row.
 func (p port) create(in *request) {
 	set := in.r.PathValue("set")
 	if !plain(set) {
@@ -80,7 +80,7 @@ func (p port) create(in *request) {
 	p.one(in, set, create, r)
 }
 
-// patch is the update or upsert of one row.
+// patch updates or upserts one row.
 func (p port) patch(in *request) {
 	set, id, err := reference(in.r.PathValue("entity"))
 	if err != nil || !plain(set) {
@@ -107,7 +107,7 @@ func (p port) patch(in *request) {
 	p.one(in, set, op, r)
 }
 
-// one writes a single row and answers.
+// one writes a single row and responds.
 func (p port) one(in *request, set string, op operation, r row) {
 	v, b, ok := p.run(in, set, op, []row{r})
 	if !ok {
@@ -122,8 +122,8 @@ func (p port) one(in *request, set string, op operation, r row) {
 	v.WriteHeader(http.StatusNoContent)
 }
 
-// run takes rows through the limits, executes and writes them; ok is false when
-// it is answered, or nobody is there to be answered to.
+// run takes rows through the limits, executes and writes them. ok is false if it has
+// responded, or the client has disconnected.
 func (p port) run(in *request, set string, op operation, rows []row) (v *serve.Visit, b batch, ok bool) {
 	v, gone, ok := p.enter(in, len(rows))
 	if !ok {
@@ -143,7 +143,7 @@ func (p port) run(in *request, set string, op operation, rows []row) (v *serve.V
 	case b.garbled:
 		v.Header().Set("Content-Type", "text/html")
 		v.WriteHeader(http.StatusOK)
-		_, _ = v.Write([]byte("<html><body>this is not JSON")) // the client may have gone away
+		_, _ = v.Write([]byte("<html><body>this is not JSON")) // the client may have disconnected
 		v.Leave()
 	default:
 		return v, b, true
@@ -151,7 +151,7 @@ func (p port) run(in *request, set string, op operation, rows []row) (v *serve.V
 	return nil, b, false
 }
 
-// read tells of one row.
+// read responds with one row.
 func (p port) read(in *request) {
 	set, id, err := reference(in.r.PathValue("entity"))
 	if err != nil || !plain(set) {
@@ -184,7 +184,7 @@ func (p port) read(in *request) {
 	}
 }
 
-// count tells how many rows a set holds.
+// count responds with the number of rows of a set.
 func (p port) count(in *request) {
 	set := in.r.PathValue("set")
 	if in.r.PathValue("action") != "$count" || !plain(set) {
@@ -207,17 +207,17 @@ func (p port) count(in *request) {
 		return
 	}
 	v.Header().Set("Content-Type", "text/plain")
-	_, _ = v.Write([]byte(strconv.Itoa(n))) // the client may have gone away
+	_, _ = v.Write([]byte(strconv.Itoa(n))) // the client may have disconnected
 }
 
-// plain says whether a text can be a set's name.
+// plain reports whether a text can be a set's name.
 func plain(set string) bool {
 	return set != "" && len(set) <= 128 && strings.IndexFunc(set, func(c rune) bool {
 		return (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c != '_'
 	}) < 0
 }
 
-// origin is the URL that the environment's own begin with.
+// origin returns the prefix of the environment's URLs.
 func origin(r *http.Request) string {
 	return "http://" + r.Host + "/api/data/" + r.PathValue("version") + "/"
 }
@@ -239,7 +239,7 @@ const (
 	codeUnexpected = "0x80040216"
 )
 
-// problem is an error as OData has it.
+// problem is an error in OData's format.
 type problem struct {
 	status        int
 	code, message string
@@ -248,7 +248,7 @@ type problem struct {
 // details is the annotation with the status of each row.
 const details = "@Microsoft.PowerApps.CDS.ErrorDetails.Plugin.BulkApiErrorDetails"
 
-// refuse answers with an error, and with annotations where there are some.
+// refuse responds with an error, and with annotations if there are any.
 func refuse(w http.ResponseWriter, p problem, annotations map[string]string) {
 	body := map[string]string{"code": p.code, "message": p.message}
 	maps.Copy(body, annotations)
@@ -258,23 +258,23 @@ func refuse(w http.ResponseWriter, p problem, annotations map[string]string) {
 func send(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		panic("dataverse: " + err.Error()) // texts and numbers always can be
+		panic("dataverse: " + err.Error()) // texts and numbers can always be encoded
 	}
 	w.Header().Set("Content-Type", "application/json; odata.metadata=minimal")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client may have gone away
+	_, _ = w.Write(body) // the client may have disconnected
 }
 
 func notFound(segment string) problem {
 	return problem{http.StatusNotFound, codeNoResource, fmt.Sprintf("Resource not found for the segment '%s'.", segment)}
 }
 
-// malformed is a body that cannot be read.
+// malformed returns the error for an unreadable body.
 func malformed(err error) problem {
 	return problem{http.StatusBadRequest, codePayload, "Error identified in Payload provided by the user for Entity :'', InnerException : " + err.Error()}
 }
 
-// rowsOf is the annotation about the rows of an elastic table.
+// rowsOf returns the annotation about the rows of an elastic table.
 func rowsOf(rows []outcome) map[string]string {
 	type detail struct {
 		RequestIndex int
@@ -287,12 +287,12 @@ func rowsOf(rows []outcome) map[string]string {
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
-		panic("dataverse: " + err.Error()) // texts and numbers always can be
+		panic("dataverse: " + err.Error()) // texts and numbers can always be encoded
 	}
 	return map[string]string{details: string(text)}
 }
 
-// annotated says whether a request prefers annotations about errors.
+// annotated reports whether a request asks for annotations about errors.
 func annotated(h http.Header) bool {
 	for _, line := range h.Values("Prefer") {
 		_, wanted, ok := strings.Cut(line, "odata.include-annotations=")
@@ -304,7 +304,7 @@ func annotated(h http.Header) bool {
 	return false
 }
 
-// throttled words the refusal by a limit, in times unscaled.
+// throttled returns the error for a refusal by a limit, with unscaled times.
 func throttled(q *serve.Quota, scale float64) problem {
 	window := 300.0
 	if q.Window > 0 {
@@ -323,7 +323,7 @@ func throttled(q *serve.Quota, scale float64) problem {
 	return p
 }
 
-// grouped writes a number with commas.
+// grouped formats a number with commas.
 func grouped(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

@@ -19,7 +19,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve/dataverse"
 )
 
-// limited has no way there and back, and one limit.
+// limited returns a scenario without latency and with one limit.
 func limited(limit string) string {
 	return "name: t\nprovider:\n  latency: {p50: 2ns, uplink_p50: 1ns, uplink_p99: 1ns}\n  throttle: {retry_after: exact}\n" +
 		"  penalty: {base: 5s, factor: 2, max: 5m, forgive: 2m}\n  limits: [" + limit + "]\n"
@@ -43,7 +43,7 @@ func TestEachLimitHasItsCode(t *testing.T) {
 				for i := range tt.admitted {
 					wg.Go(func() { want(t, "within the limit", e.bulk("UpsertMultiple", byCode(fmt.Sprint(i))), 204) })
 				}
-				time.Sleep(time.Microsecond) // so that those before have arrived
+				time.Sleep(time.Microsecond) // so that earlier requests have arrived
 				w := e.bulk("UpsertMultiple", byCode("over"))
 				code, message, _ := fault(t, w)
 				if w.Code != 429 || code != tt.code || message != tt.message {
@@ -132,7 +132,7 @@ func TestRetryAfterGrowsWhenPushed(t *testing.T) {
 		e := environ(t, limited("{kind: concurrency, limit: 1}"), dataverse.Options{Overhead: time.Second, RowTime: -1}, nil)
 		var wg sync.WaitGroup
 		wg.Go(func() { want(t, "the first", e.bulk("UpsertMultiple", byCode("a")), 204) })
-		time.Sleep(time.Microsecond) // so that those before have arrived
+		time.Sleep(time.Microsecond) // so that earlier requests have arrived
 		var waits []string
 		for range 4 {
 			waits = append(waits, e.bulk("UpsertMultiple", byCode("b")).Header().Get("Retry-After"))
@@ -210,7 +210,7 @@ func TestKneesMakeBatchesLonger(t *testing.T) {
 						e.bulk("UpsertMultiple", byCode(fmt.Sprint(i)))
 						took[i] = time.Since(began)
 					})
-					time.Sleep(time.Microsecond) // so that those before have arrived
+					time.Sleep(time.Microsecond) // so that earlier requests have arrived
 				}
 				began := time.Now()
 				e.ask("bob", http.MethodPost, "contacts/Microsoft.Dynamics.CRM.UpsertMultiple", targets(byCode("c")))

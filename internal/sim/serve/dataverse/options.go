@@ -18,56 +18,56 @@ type Kind string
 
 // The kinds of table.
 const (
-	// Standard tables take all rows of a batch or none.
+	// Standard tables accept all rows of a batch or none.
 	Standard Kind = "standard"
-	// Elastic tables take the rows that they can.
+	// Elastic tables accept the rows that they can.
 	Elastic Kind = "elastic"
 )
 
-// Options are what the environment is like. The zero value has one web server,
-// standard tables, any users, and recommends a parallelism of 4.
+// Options configure the environment. The zero value has one web server, standard tables,
+// any users, and recommends a parallelism of 4.
 type Options struct {
-	// Seed decides the ids of created rows.
+	// Seed determines the ids of created rows.
 	Seed uint64
 	// Scale divides all times: 1, the default, to 1,000.
 	Scale float64
-	// Users is how many there are at most, in the order in which they come: 1 to
+	// Users is the maximum number of users, in the order of their first request: 1 to
 	// 1,000, default 1,000. Others are refused with 403.
 	Users int
-	// Servers is how many web servers there are: 1 to 64, default 1.
+	// Servers is the number of web servers: 1 to 64, default 1.
 	Servers int
-	// Hint is the parallelism to recommend: 1 to 1,000, default 4; Hints changes it.
+	// Hint is the recommended parallelism: 1 to 1,000, default 4. Hints change it.
 	Hint  int
 	Hints []Hint
-	// Overhead and RowTime are how long a batch executes: up to an hour each,
+	// Overhead and RowTime determine the execution time of a batch: up to an hour each,
 	// default 200 ms and 21 ms; negative means none.
 	Overhead, RowTime time.Duration
-	// Knee is how many batches the environment executes side by side, of all users,
-	// before each takes longer: n of them take n/Knee times as long. UserKnee is the
-	// same for each user alone. 0, the default, is without end.
+	// Knee is the number of batches of all users that the environment executes at once
+	// without slowing down: n of them take n/Knee times as long. UserKnee is the same for
+	// each user. 0, the default, means no bound.
 	Knee, UserKnee int
-	// MaxRows and MaxBytes bound a request, which is otherwise refused with 413.
-	// Dataverse itself has no limit on rows, but on time and size. 1 to 1,000,000
-	// rows, default 1,000; 1 to 1 GiB, default 16 MiB.
+	// MaxRows and MaxBytes bound a request; larger ones are refused with 413. Dataverse
+	// itself bounds time and size, not rows. 1 to 1,000,000 rows, default 1,000; 1 to 1
+	// GiB, default 16 MiB.
 	MaxRows, MaxBytes int
 	// Tables is the kind of all tables; default Standard.
 	Tables Kind
-	// AlternateKey are the columns by which created rows are known; default none.
+	// AlternateKey are columns that identify created rows; default none.
 	AlternateKey []string
-	// FailEvery refuses about each n-th row, the same ones always; 0, the default,
-	// refuses none.
+	// FailEvery refuses about each n-th row, always the same ones; 0, the default, refuses
+	// none.
 	FailEvery int
-	// Faults go wrong once each.
+	// Faults happen once each.
 	Faults []Fault
 }
 
-// Hint is a recommendation that begins some time after the start.
+// Hint is a recommendation that starts some time after the start.
 type Hint struct {
 	After       time.Duration
 	Parallelism int
 }
 
-// ParseHint reads "30s=1": from 30 s on a parallelism of 1.
+// ParseHint parses "30s=1": a parallelism of 1 from 30 s on.
 func ParseHint(text string) (Hint, error) {
 	after, level, ok := strings.Cut(text, "=")
 	d, err := time.ParseDuration(after)
@@ -78,33 +78,33 @@ func ParseHint(text string) (Hint, error) {
 	return Hint{d, n}, nil
 }
 
-// Trouble is what goes wrong in a [Fault].
+// Trouble is the kind of a [Fault].
 type Trouble string
 
-// The troubles.
+// The kinds of faults.
 const (
 	// Unauthorized refuses a request with 401.
 	Unauthorized Trouble = "unauthorized"
 	// TooLarge refuses a request with 413.
 	TooLarge Trouble = "too-large"
-	// Broken refuses a request with 500, unwritten.
+	// Broken refuses a request with 500 without writing it.
 	Broken Trouble = "broken"
-	// Cut writes a batch and resets the connection instead of an answer.
+	// Cut writes a batch and resets the connection instead of responding.
 	Cut Trouble = "cut"
-	// Garbage writes a batch and answers with what is not JSON.
+	// Garbage writes a batch and responds with text that is not JSON.
 	Garbage Trouble = "garbage"
 )
 
 var troubles = []Trouble{Unauthorized, TooLarge, Broken, Cut, Garbage}
 
-// Fault is trouble with the At-th request of known users, from 1; with Cut and
-// Garbage, with the At-th batch that is written.
+// Fault is a fault at the At-th request of known users, from 1; for Cut and Garbage, at the
+// At-th written batch.
 type Fault struct {
 	Trouble Trouble
 	At      int
 }
 
-// ParseFault reads "cut@3".
+// ParseFault parses "cut@3".
 func ParseFault(text string) (Fault, error) {
 	name, at, ok := strings.Cut(text, "@")
 	n, err := strconv.Atoi(at)
@@ -172,9 +172,8 @@ func (o *Options) settle() error {
 	return nil
 }
 
-// Like fills in what is not set from a scenario of bulk loading: how long batches
-// take, and the hints; other scenarios change nothing. What a change does to the
-// knee is left out.
+// Like fills in unset options from a scenario of bulk loading: the execution time of
+// batches, and the hints. Other scenarios have no effect. Changes of the knee are ignored.
 func (o Options) Like(s *scenario.Scenario) Options {
 	if b := s.Provider.Batch; b != nil {
 		o.Overhead, o.RowTime = cmp.Or(o.Overhead, some(b.Overhead)), cmp.Or(o.RowTime, some(b.PerRow))
@@ -191,7 +190,7 @@ func (o Options) Like(s *scenario.Scenario) Options {
 	return o
 }
 
-// some is a duration that is not taken for the default.
+// some returns a duration that does not mean the default.
 func some(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
@@ -202,9 +201,9 @@ func some(d time.Duration) time.Duration {
 //go:embed dataverse.yaml
 var builtin []byte
 
-// Scenario is the built-in scenario, scaled: the documented limits of a user on a
-// web server. Any other will do too: its limits are those of each user on each
-// server, its faults the environment's, its times are taken as they are.
+// Scenario returns the built-in scenario, scaled: the documented limits of a user on a web
+// server. Another scenario may be used instead: its limits are those of each user on each
+// server, its faults the environment's, and its times are not scaled.
 func (a *API) Scenario() *scenario.Scenario {
 	s, err := scenario.Parse("dataverse.yaml", builtin)
 	if err != nil {
@@ -224,7 +223,7 @@ func (a *API) Scenario() *scenario.Scenario {
 	return s
 }
 
-// scaled is how long something lasts here.
+// scaled returns a scaled duration.
 func (a *API) scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) / a.opt.Scale)
 }

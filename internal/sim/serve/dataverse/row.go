@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// operation is what is done with rows.
+// operation is an operation on rows.
 type operation int
 
 const (
@@ -31,7 +31,7 @@ var actions = map[string]operation{
 
 const namespace = "Microsoft.Dynamics.CRM."
 
-// What the column sim_fault can ask for.
+// The values of the column sim_fault.
 const (
 	troubleColumn = "sim_fault"
 	rejecting     = "reject"
@@ -43,7 +43,7 @@ const (
 // row is a row of a request.
 type row struct {
 	id identity
-	// named says that the request tells which row it is, byKey that it does so by an
+	// named reports that the request identifies the row, and byKey that it does so by an
 	// alternate key.
 	named, byKey bool
 	// sum is the hash of its columns.
@@ -52,7 +52,7 @@ type row struct {
 	fails   bool
 }
 
-// targets reads the body of a bulk operation. Errors are shown to the client.
+// targets reads the body of a bulk operation. Its errors are sent to the client.
 func (a *API) targets(set string, body []byte) ([]row, error) {
 	var in struct{ Targets []map[string]json.RawMessage }
 	if err := json.Unmarshal(body, &in); err != nil {
@@ -65,7 +65,7 @@ func (a *API) targets(set string, body []byte) ([]row, error) {
 	kind := ""
 	for i, fields := range in.Targets {
 		var of string
-		_ = json.Unmarshal(fields["@odata.type"], &of) // a missing one stays empty
+		_ = json.Unmarshal(fields["@odata.type"], &of) // stays empty if missing
 		name, ok := strings.CutPrefix(strings.TrimPrefix(of, "#"), namespace)
 		if !ok || name == "" {
 			return nil, fmt.Errorf("row %d of Targets has no @odata.type such as %scontact", i, namespace)
@@ -84,10 +84,10 @@ func (a *API) targets(set string, body []byte) ([]row, error) {
 	return rows, nil
 }
 
-// row reads one row, whose primary key is in a column.
+// row reads one row, whose primary key is in the column primary.
 func (a *API) row(set, primary string, fields map[string]json.RawMessage) (r row, err error) {
 	r.sum = hash(fields)
-	_ = json.Unmarshal(fields[troubleColumn], &r.trouble) // another value is just a column's
+	_ = json.Unmarshal(fields[troubleColumn], &r.trouble) // another value is that of an ordinary column
 	switch raw := fields["@odata.id"]; {
 	case len(raw) > 0:
 		var text string
@@ -127,12 +127,12 @@ func (a *API) row(set, primary string, fields map[string]json.RawMessage) (r row
 	return r, nil
 }
 
-// fails says whether a row is one of those that always do.
+// fails reports whether a row always fails.
 func (a *API) fails(r *row) bool {
 	return a.opt.FailEvery > 0 && r.luck()%uint64(a.opt.FailEvery) == 0
 }
 
-// luck is a number of the row's own: of its name where it has one.
+// luck returns a number that depends on the row's name, or else its content.
 func (r *row) luck() uint64 {
 	if !r.named {
 		return r.sum
@@ -141,7 +141,7 @@ func (r *row) luck() uint64 {
 	return binary.BigEndian.Uint64(d[:])
 }
 
-// hash is that of the columns, in whatever order they come.
+// hash returns a hash of the columns in any order.
 func hash(fields map[string]json.RawMessage) uint64 {
 	h := sha256.New()
 	var compact bytes.Buffer
@@ -150,7 +150,7 @@ func hash(fields map[string]json.RawMessage) uint64 {
 			continue
 		}
 		compact.Reset()
-		_ = json.Compact(&compact, fields[name]) // it was decoded: it is JSON
+		_ = json.Compact(&compact, fields[name]) // it was decoded, so it is JSON
 		h.Write([]byte(name))
 		h.Write([]byte{0})
 		h.Write(compact.Bytes())
@@ -159,17 +159,17 @@ func hash(fields map[string]json.RawMessage) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil))
 }
 
-// identity is a row's id. That of a row that is known by an alternate key comes
-// from the key, so that no index is needed.
+// identity is a row's id. The id of a row with an alternate key is derived from the key, so
+// no index is needed.
 type identity [16]byte
 
-// String is the id as a GUID.
+// String returns the id as a GUID.
 func (id identity) String() string {
 	h := hex.EncodeToString(id[:])
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// digest makes an id of texts.
+// digest derives an id from texts.
 func digest(texts ...string) (id identity) {
 	h := sha256.New()
 	for _, t := range texts {
@@ -182,7 +182,7 @@ func digest(texts ...string) (id identity) {
 
 var errNoGUID = errors.New("is not a GUID")
 
-// guid reads a GUID.
+// guid parses a GUID.
 func guid(text string) (id identity, err error) {
 	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
 		return id, errNoGUID
@@ -193,8 +193,8 @@ func guid(text string) (id identity, err error) {
 	return id, nil
 }
 
-// reference reads "contacts(code='a',n=3)" or "contacts(GUID)": the set, and the
-// row's id in it.
+// reference parses "contacts(code='a',n=3)" or "contacts(GUID)". It returns the set and the
+// row's id.
 func reference(text string) (set string, id identity, err error) {
 	set, rest, ok := strings.Cut(text, "(")
 	key, closed := strings.CutSuffix(rest, ")")
@@ -211,14 +211,14 @@ func reference(text string) (set string, id identity, err error) {
 	return set, byKey(set, pairs), nil
 }
 
-// byKey is the id of the row with an alternate key.
+// byKey returns the id of the row with an alternate key.
 func byKey(set string, pairs []string) identity {
 	slices.Sort(pairs)
 	return digest(append([]string{set}, pairs...)...)
 }
 
-// pairs splits code='a,b',n=3 into canonical pairs: a text keeps one quote, which
-// tells it from a number.
+// pairs splits code='a,b',n=3 into canonical pairs. A text keeps one quote, which
+// distinguishes it from a number.
 func pairs(key string) (out []string, err error) {
 	for rest := key; ; {
 		column, after, ok := strings.Cut(rest, "=")
@@ -249,7 +249,7 @@ func pairs(key string) (out []string, err error) {
 	}
 }
 
-// quoted reads a text in quotes; a doubled quote is one of the text.
+// quoted parses a quoted text; a doubled quote stands for one.
 func quoted(s string) (value, rest string, err error) {
 	for i := 1; i < len(s); i++ {
 		switch {
@@ -263,8 +263,8 @@ func quoted(s string) (value, rest string, err error) {
 	return "", "", errors.New("has a key with an open quote")
 }
 
-// keyed is the id of a row by the columns of an alternate key; ok is false when
-// it lacks one.
+// keyed returns the id of a row by the columns of an alternate key; ok is false if it lacks
+// one.
 func keyed(set string, columns []string, fields map[string]json.RawMessage) (id identity, ok bool, err error) {
 	if len(columns) == 0 {
 		return id, false, nil

@@ -8,33 +8,33 @@ import (
 	"strconv"
 )
 
-// SetCounts is what one set holds and what was done to it.
+// SetCounts has the counts of one set.
 type SetCounts struct {
-	// Rows is how many rows are held.
+	// Rows is the number of stored rows.
 	Rows int64 `json:"rows"`
-	// Creates and Updates count what was written, by whatever operation.
+	// Creates and Updates count writes by any operation.
 	Creates int64 `json:"creates"`
 	Updates int64 `json:"updates"`
-	// Duplicates is the part of Creates whose columns another row without a name
-	// has already.
+	// Duplicates is the part of Creates whose columns equal those of another row without a
+	// name.
 	Duplicates int64 `json:"duplicates"`
-	// Refused counts, each time, rows that were not written because of themselves; those of a
-	// standard table's batch that failed with them are not counted.
+	// Refused counts rows that were refused because of themselves, each time, but not the
+	// other rows of a standard table's batch.
 	Refused int64 `json:"refused"`
-	// Checksum is the same for two sets that hold the same rows under the same ids.
+	// Checksum is equal for two sets with the same rows under the same ids.
 	Checksum string `json:"checksum"`
 }
 
-// table is what one set holds.
+// table is the content of one set.
 type table struct {
 	name     string
 	seed     uint64
 	rows     map[identity]uint64   // the hash of the columns
 	unnamed  map[uint64]struct{}   // hashes of rows that were created without a name
-	failed   map[identity]struct{} // rows whose trouble was had
+	failed   map[identity]struct{} // rows whose fault has happened
 	counts   SetCounts
 	checksum uint64
-	made     uint64 // ids that were given
+	made     uint64 // number of ids that were assigned
 }
 
 func newTable(name string, seed uint64) *table {
@@ -44,32 +44,32 @@ func newTable(name string, seed uint64) *table {
 	}
 }
 
-// outcome is what became of a row.
+// outcome is the result of a row.
 type outcome struct {
 	id identity
 	problem
 }
 
-// change is what undoes a write.
+// change undoes a write.
 type change struct {
 	id      identity
 	old     uint64
 	existed bool
 	sum     uint64
-	unnamed bool // its sum is new among the unnamed
+	unnamed bool // no other unnamed row has its sum
 }
 
-// batch is what a request did.
+// batch is the result of a request.
 type batch struct {
 	rows []outcome
-	// failed is the first row that did; -1 without.
+	// failed is the index of the first row that failed; -1 if none did.
 	failed  int
 	written int
-	// cut and garbled are troubles that rows asked for.
+	// cut and garbled are faults that rows asked for.
 	cut, garbled bool
 }
 
-// write writes rows: all that can be, or with atomic all or none.
+// write writes rows: all that can be written or, if atomic, all or none.
 func (t *table) write(op operation, rows []row, atomic bool) batch {
 	b := batch{rows: make([]outcome, len(rows)), failed: -1}
 	before, checksum := t.counts, t.checksum
@@ -105,7 +105,7 @@ func (t *table) write(op operation, rows []row, atomic bool) batch {
 	return b
 }
 
-// check says what is to become of a row, and its id.
+// check returns the expected result of a row, with its id.
 func (t *table) check(op operation, r *row, atomic bool) outcome {
 	_, held := t.rows[r.id]
 	held = held && r.named
@@ -136,7 +136,7 @@ func (t *table) check(op operation, r *row, atomic bool) outcome {
 	return o
 }
 
-// first says whether a row's trouble is had for the first time.
+// first reports whether a row's fault happens for the first time.
 func (t *table) first(r *row) bool {
 	about := r.id
 	if !r.named {
@@ -181,15 +181,14 @@ func (t *table) undo(changes []change) {
 	}
 }
 
-// report is the counts with what is held.
+// report returns the counts.
 func (t *table) report() SetCounts {
 	c := t.counts
 	c.Rows, c.Checksum = int64(len(t.rows)), fmt.Sprintf("%016x", t.checksum)
 	return c
 }
 
-// mix makes a number of a row that, exclusive-or'd over all rows, tells two sets
-// apart.
+// mix returns a number for a row. The exclusive-or over all rows distinguishes two sets.
 func mix(id identity, sum uint64) uint64 {
 	x := binary.BigEndian.Uint64(id[:8]) ^ binary.BigEndian.Uint64(id[8:])*0x9e3779b97f4a7c15 ^ sum
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -10,7 +10,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// anthropic is how Anthropic speaks.
+// anthropic is the protocol of Anthropic.
 type anthropic struct{}
 
 func (anthropic) credential(r *http.Request) string {
@@ -94,7 +94,7 @@ func (anthropic) refuse(h http.Header, t trouble) (int, any) {
 	return failure(http.StatusInternalServerError, "api_error", "Internal server error")
 }
 
-// statusOverloaded is Anthropic's own.
+// statusOverloaded is a status that only Anthropic uses.
 const statusOverloaded = 529
 
 func (anthropic) models() any {
@@ -116,7 +116,7 @@ func (anthropic) models() any {
 	}{all, false, known[0], known[len(known)-1]}
 }
 
-// messages is Anthropic's call.
+// messages is the endpoint of the Messages API.
 var messages = endpoint{
 	dialect: anthropic{}, charge: chargeAnthropic,
 	read: func(_ *http.Request, body []byte) (call, error) { return readMessages(body, true) },
@@ -126,7 +126,7 @@ var messages = endpoint{
 	script: func(a *answer) script { return messageScript{a} },
 }
 
-// countTokens weighs a prompt and generates nothing.
+// countTokens counts the tokens of a prompt and generates nothing.
 var countTokens = endpoint{
 	dialect: anthropic{},
 	read: func(_ *http.Request, body []byte) (call, error) {
@@ -141,8 +141,8 @@ var countTokens = endpoint{
 	},
 }
 
-// chargeAnthropic is what the prompt has outside the cache, and what is really
-// generated; it is all known on admission here.
+// chargeAnthropic returns the prompt's tokens outside the cache, and the generated ones,
+// which are known on admission here.
 func chargeAnthropic(a *answer) int { return a.tokens - a.cached + a.generated() }
 
 func readMessages(body []byte, bounded bool) (call, error) {
@@ -200,7 +200,8 @@ type messageBlock struct {
 	Text string `json:"text"`
 }
 
-// messageUsage counts as input only what no cache has to do with.
+// messageUsage counts as input only tokens that are neither read from nor written to a
+// cache.
 type messageUsage struct {
 	Input         int `json:"input_tokens"`
 	CacheCreation int `json:"cache_creation_input_tokens"`
@@ -226,7 +227,7 @@ func newMessage(a *answer, content []messageBlock, stop *string, output int) *me
 	}
 }
 
-// messageEvent has what each kind of event has; zero fields are left out.
+// messageEvent has the fields of all kinds of events; zero fields are left out.
 type messageEvent struct {
 	Type    string        `json:"type"`
 	Message *message      `json:"message,omitempty"`
@@ -240,7 +241,7 @@ type messageScript struct{ a *answer }
 
 func (messageScript) event(e messageEvent) event { return event{name: e.Type, data: e} }
 
-// begin counts one token of output, as is usual; the end's count replaces it.
+// begin counts one token of output, as Anthropic does; the count at the end replaces it.
 func (s messageScript) begin() []event {
 	return []event{
 		s.event(messageEvent{Type: "message_start", Message: newMessage(s.a, []messageBlock{}, nil, 1)}),

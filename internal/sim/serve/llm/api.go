@@ -1,6 +1,5 @@
-// Package llm is a simulated provider of language models, over real HTTP: what
-// a proxy or a client of one is tested against. An [API] is mounted on a
-// [serve.Server], whose scenario limits it.
+// Package llm simulates a provider of language models over real HTTP, for tests of proxies
+// and clients. An [API] is mounted on a [serve.Server], whose scenario limits it.
 //
 // # Endpoints
 //
@@ -15,40 +14,38 @@
 //	POST /v1beta/models/{model}:countTokens
 //	GET  /v1/models, /openai/v1/models, /v1beta/models
 //
-// All of them share the limits of one scenario, as the keys of one account do;
-// serve several for several providers. A path tells the language of headers and
-// errors; below /v1, where two meet, the field anthropic-version does. Each
-// takes its own kind of key (Authorization: Bearer, api-key, x-api-key,
-// x-goog-api-key) and refuses a missing one in its own words. Any key will do,
-// unless the server has a token. Any model's name will do.
+// All of them share the limits of one scenario, like the keys of one account; serve several
+// for several providers. The path determines the format of headers and errors; below /v1,
+// where two providers share paths, the field anthropic-version does. Each provider accepts
+// its own kind of key (Authorization: Bearer, api-key, x-api-key, x-goog-api-key) and
+// refuses a missing one in its own format. Any key is accepted, unless the server has a
+// token. Any model name is accepted.
 //
 // # Tokens
 //
-// Four bytes of text are a token, rounded up for each text. A message, or a
-// string that stands for one, weighs 4 more, a request 3 more; what is not text,
-// as tools and images, weighs as its compact JSON does. A prompt of 1,024 tokens
-// or more is halfway in a cache, in multiples of 128: read from it or, as often,
-// written to it, which only Anthropic tells. Every answer is that of its seed,
-// model and prompt, half to one and a half times as long as the mean, at most what
-// the caller allows. The models whose names have "thinking" in them think half as much
-// again before they write.
+// Four bytes of text are a token, rounded up for each text. A message, or a string in place
+// of one, adds 4 tokens and a request 3. Other input, such as tools and images, counts as
+// its compact JSON. Of a prompt of 1,024 tokens or more, half is in a cache, in multiples
+// of 128: read from it or, equally often, written to it, which only Anthropic reports. The
+// answer depends only on seed, model and prompt; it is half to one and a half times as long
+// as the mean, and at most as long as the caller allows. Models with "thinking" in their
+// names generate half as many thinking tokens in addition.
 //
 // # Limits
 //
-// A request weighs one, and in tokens what its provider charges on admission:
-// with OpenAI the larger of the prompt and what the caller allows as output,
-// with Anthropic the prompt outside the cache and what will be generated, with
-// Gemini the prompt. What is malformed, lists models or counts tokens meets no
-// limit. A limit of concurrency counts streams that are really under way. The
-// scenario's retry_after says whether and how exactly a refusal tells the wait,
-// the endpoint's language in what fields; its headers and status are not used. An
-// outage of the scenario looks like overload. A window of 23 hours or more is
-// called a day's.
+// A request counts as one, and in tokens as its provider charges on admission: with OpenAI
+// the larger of the prompt and the caller's bound on the output, with Anthropic the prompt
+// outside the cache and the output, with Gemini the prompt. Malformed requests, and those
+// that list models or count tokens, do not count. A concurrency limit counts streams that
+// are really in flight. The scenario's retry_after says whether and how exactly a refusal
+// reports the wait, and the endpoint's protocol in which fields; the scenario's headers and
+// status are not used. An outage of the scenario looks like overload. A window of 23 hours
+// or more is reported as a day.
 //
 // # Trouble on demand
 //
-// A model's name that is one of these, or ends in a hyphen and one of these, is
-// charged and then fails:
+// A request for a model whose name is one of these, or ends in a hyphen and one of these,
+// is charged and then fails:
 //
 //	cut-after-N        the connection ends after N chunks, or halfway a plain answer
 //	error-after-N      an error comes after N chunks; a plain answer is overloaded
@@ -57,12 +54,11 @@
 //	quota-exhausted    the account's budget is gone
 //	throttled          429, with a wait of one second
 //
-// A stream that is too short for it fails at its end. Chunks have four tokens.
+// A stream that is too short for that fails at its end. Chunks have four tokens.
 //
-// Do not use it to learn what a provider's models answer or cost: it only has
-// the shapes. The server's stats count by key ([serve.Stats]), its log has a line
-// for each decision. An API is safe for concurrent use. Time is real, or that of
-// a testing/synctest bubble.
+// It is not a reference for models' answers or costs. The server's stats count by key
+// ([serve.Stats]), and its log has a line for each decision. An API is safe for concurrent
+// use. Time is real, or that of a testing/synctest bubble.
 package llm
 
 import (
@@ -85,19 +81,19 @@ const (
 	fastest       = 1e6
 )
 
-// Options are how the provider answers. The zero value answers with 64 tokens
-// on average, all at once.
+// Options configure the answers. The zero value answers with 64 tokens on average, without
+// delay.
 type Options struct {
-	// Seed decides the answers.
+	// Seed determines the answers.
 	Seed uint64
-	// OutputTokens is about the mean length of an answer: 1 to 100,000, default 64.
+	// OutputTokens is the approximate mean length of an answer: 1 to 100,000, default 64.
 	OutputTokens int
-	// TokensPerSecond is how fast a call's output is generated, at most
-	// 1,000,000; 0, the default, is without delay.
+	// TokensPerSecond is the rate at which a call's output is generated, at most 1,000,000;
+	// 0, the default, means no delay.
 	TokensPerSecond float64
 }
 
-// API is the endpoints, for [serve.Options].APIs. It is immutable.
+// API has the endpoints, for [serve.Options].APIs. It is immutable.
 type API struct {
 	seed uint64
 	mean int
@@ -139,59 +135,58 @@ func (a *API) Mount(mux *http.ServeMux, gate *serve.Gate) {
 	}
 }
 
-// dialect is one provider's API: how a call names its caller, how it reports
-// its limits, and how it says what went wrong.
+// dialect is one provider's protocol: how a call identifies its caller, and how limits and
+// errors are reported.
 type dialect interface {
-	// credential is the caller's; empty for none.
+	// credential returns the caller's key; empty if there is none.
 	credential(r *http.Request) string
-	// mark names the request, where the provider does.
+	// mark sets the request's id, if the provider does so.
 	mark(h http.Header, id string)
-	// limits tells what is left.
+	// limits reports the rest of the limits.
 	limits(h http.Header, left []serve.Quota)
-	// refuse gives the answer to a call that went wrong, and may add to the
-	// header what belongs to it.
+	// refuse returns the response to a failed call, and may add to the header.
 	refuse(h http.Header, t trouble) (status int, body any)
-	// models is the list of models.
+	// models returns the list of models.
 	models() any
 }
 
-// endpoint is one path's call.
+// endpoint handles the calls of one path.
 type endpoint struct {
 	dialect
-	// open says that paths of OpenAI and Anthropic meet here.
+	// open reports that OpenAI and Anthropic share this path.
 	open bool
-	// read makes a call of a body; its error is a badRequest or errNowhere.
+	// read parses a body; its error is a badRequest or errNowhere.
 	read func(r *http.Request, body []byte) (call, error)
-	// charge is what the provider's limit on tokens weighs, on admission.
+	// charge returns the charge on the limit on tokens, on admission.
 	charge func(a *answer) int
 	plain  func(a *answer) any
 	script func(a *answer) script
-	// count answers a call that wants nothing but the weight of a prompt.
+	// count responds to a call that only counts the tokens of a prompt.
 	count func(c call) any
 }
 
-// list is an endpoint that lists the models; it meets no limit.
+// list returns an endpoint that lists the models; it meets no limit.
 func list(d dialect) endpoint {
 	return endpoint{dialect: d, open: true, read: func(*http.Request, []byte) (call, error) { return call{listing: true}, nil }}
 }
 
-// nowhere refuses every call.
+// nowhere returns an endpoint that refuses every call.
 func nowhere(d dialect) endpoint {
 	return endpoint{dialect: d, open: true, read: func(*http.Request, []byte) (call, error) { return call{}, errNowhere }}
 }
 
 var errNowhere = errors.New("no such path or method")
 
-// trouble is what a refusal has to say.
+// trouble describes a refusal.
 type trouble struct {
 	kind
 	id    string
 	call  call
 	why   string       // of a malformed request
-	limit *serve.Quota // that throttles; nil when it counts neither calls nor tokens
+	limit *serve.Quota // the limit that throttles; nil if it counts neither calls nor tokens
 	cost  int          // in tokens
 	wait  time.Duration
-	said  bool // the answer says wait
+	said  bool // the response has the wait
 }
 
 // port serves an endpoint.
@@ -201,7 +196,7 @@ type port struct {
 	gate *serve.Gate
 }
 
-// ServeHTTP answers one call.
+// ServeHTTP handles one call.
 func (p port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.open && r.Header.Get("Anthropic-Version") != "" {
 		p.dialect = anthropic{}
@@ -220,7 +215,7 @@ func (p port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.fail(w, trouble{kind: oversized})
 		return
 	} else if err != nil {
-		return // the client has gone away
+		return // the client has disconnected
 	}
 	c, err := p.read(r, body)
 	switch bad, ok := errors.AsType[badRequest](err); {
@@ -237,7 +232,7 @@ func (p port) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// generate takes a call through the limits and answers it.
+// generate takes a call through the limits and responds to it.
 func (p port) generate(w http.ResponseWriter, r *http.Request, c call, key string) {
 	a := p.api.answer(c, time.Now())
 	cost := max(1, p.charge(a))
@@ -274,7 +269,7 @@ func (p port) generate(w http.ResponseWriter, r *http.Request, c call, key strin
 	p.fail(v, t)
 }
 
-// lasts is how long it takes to generate so many tokens.
+// lasts returns how long it takes to generate a number of tokens.
 func (a *API) lasts(tokens int, slow float64) time.Duration {
 	if a.pace == 0 {
 		return 0
@@ -290,11 +285,11 @@ func (e endpoint) fail(w http.ResponseWriter, t trouble) {
 func send(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(encode(body)) // the client may have gone away
+	_, _ = w.Write(encode(body)) // the client may have disconnected
 }
 
-// encode writes JSON as providers do, with <, > and & as they are. What is
-// encoded here always can be.
+// encode encodes JSON as providers do, without escaping <, > and &. It is called only for
+// values that can be encoded.
 func encode(v any) []byte {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -306,16 +301,15 @@ func encode(v any) []byte {
 }
 
 const (
-	// pieceTokens is how much text a chunk of a stream has, at most.
+	// pieceTokens is the maximum number of tokens in a chunk.
 	pieceTokens = 4
-	// cacheFrom is the shortest prompt that a cache holds, cacheStep what its
-	// part in the cache is a multiple of.
+	// cacheFrom is the shortest prompt that is cached; the cached part is a multiple of
+	// cacheStep.
 	cacheFrom = 1024
 	cacheStep = 128
 )
 
-// answer is what a call is answered, computed from the seed and the call alone,
-// apart from the time.
+// answer is the answer to a call. It depends only on the seed, the call and the time.
 type answer struct {
 	call
 	id       string // 16 hexadecimal digits
@@ -362,15 +356,15 @@ func (a *API) answer(c call, at time.Time) *answer {
 	return out
 }
 
-// generated is what the provider counts as output.
+// generated returns the tokens that count as output.
 func (a *answer) generated() int { return a.thoughts + a.output }
 
-// asked is what the prompt used.
+// asked returns the prompt's usage.
 func (a *answer) asked() serve.Usage {
 	return serve.Usage{Input: int64(a.tokens), Cached: int64(a.cached)}
 }
 
-// lexicon has words of three letters: with the space after it each is a token.
+// lexicon has words of three letters: with the following space each is a token.
 var lexicon = strings.Fields(`and any are ask axe bay bed bit box bus but can cap car cow cut day did dim dry
 	due ear eat end eve far few fit fly fog for fox gap get got had has hat her hid him his hop how ice ink its
 	jam jar joy key kit law lay led let lid lit log lot low map may men met mix mud new nor not now oak odd off

@@ -11,7 +11,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// gemini is how the Gemini API speaks. It has no headers about its limits.
+// gemini is the protocol of the Gemini API. It has no headers about limits.
 type gemini struct{}
 
 func (gemini) credential(r *http.Request) string {
@@ -63,8 +63,8 @@ func (gemini) refuse(_ http.Header, t trouble) (int, any) {
 	return failure(http.StatusInternalServerError, "INTERNAL", "An internal error has occurred.")
 }
 
-// geminiDetails say which quota it is and how long to wait. For a day's quota
-// the wait is within a minute and does not end the violation, as in the wild.
+// geminiDetails names the quota and the wait. For a daily quota the wait is less than a
+// minute and too short, as with the real API.
 func (t trouble) geminiDetails() []any {
 	var all []any
 	q, wait, said := t.limit, t.wait, t.said
@@ -119,7 +119,7 @@ func (gemini) models() any {
 	}{all}
 }
 
-// generate is every call of a model, which the path names after a colon.
+// generate handles calls of a model, which the path names before a colon.
 var generate = endpoint{
 	dialect: gemini{}, read: readGenerate, charge: chargeGemini,
 	plain:  func(a *answer) any { return newGeneration(a, a.text, a.output, true) },
@@ -131,7 +131,7 @@ var generate = endpoint{
 	},
 }
 
-// chargeGemini is the prompt alone: the limit on tokens is one on input.
+// chargeGemini returns the prompt's tokens: the limit is on input.
 func chargeGemini(a *answer) int { return a.tokens }
 
 func readGenerate(r *http.Request, body []byte) (call, error) {
@@ -203,7 +203,8 @@ type generationUsage struct {
 	Thoughts   int `json:"thoughtsTokenCount,omitempty"`
 }
 
-// newGeneration is a chunk, after which so many tokens are out, or the whole.
+// newGeneration returns a chunk, after which sent tokens have been sent, or the whole
+// answer.
 func newGeneration(a *answer, text string, sent int, last bool) generation {
 	g := generation{
 		Candidates: make([]candidate, 1), Model: a.model, ID: a.id,

@@ -16,17 +16,17 @@ import (
 //go:embed llm.yaml
 var builtin []byte
 
-// Limits are those of the built-in scenario; zero means no such limit.
+// Limits are the limits of the built-in scenario; zero means no such limit.
 type Limits struct {
-	// RequestsPerMinute and TokensPerMinute hold in any stretch of a minute.
+	// RequestsPerMinute and TokensPerMinute apply to any period of a minute.
 	RequestsPerMinute, TokensPerMinute int
-	// RequestsPerDay begins again at midnight UTC.
+	// RequestsPerDay is reset at midnight UTC.
 	RequestsPerDay int
 }
 
-// Scenario is the built-in scenario with these limits: answers begin after
-// about 200 ms, and a refusal tells exactly how long to wait. Each limit is at
-// most 10,000,000, tokens 1,000,000,000.
+// Scenario returns the built-in scenario with these limits: responses start after about 200
+// ms, and a refusal reports the exact wait. Each limit is at most 10,000,000, tokens
+// 1,000,000,000.
 func (l Limits) Scenario() (*scenario.Scenario, error) {
 	for _, f := range []struct {
 		name       string
@@ -56,15 +56,15 @@ func (l Limits) Scenario() (*scenario.Scenario, error) {
 	return s, nil
 }
 
-// known are the models that are listed; any name is answered.
+// known are the listed models; any name is accepted.
 var known = []string{"sim-large", "sim-small", "sim-thinking"}
 
 var knownSince = time.Date(2025, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// callsPerTime are the kinds of limit that headers call requests.
+// callsPerTime are the kinds of limits that headers report as requests.
 var callsPerTime = []scenario.Kind{scenario.TokenBucket, scenario.FixedWindow, scenario.SlidingWindow}
 
-// first is the first limit of one of the kinds, nil for none.
+// first returns the first limit of one of the kinds, nil if there is none.
 func first(left []serve.Quota, kinds ...scenario.Kind) *serve.Quota {
 	i := slices.IndexFunc(left, func(q serve.Quota) bool { return slices.Contains(kinds, q.Kind) })
 	if i < 0 {
@@ -73,7 +73,7 @@ func first(left []serve.Quota, kinds ...scenario.Kind) *serve.Quota {
 	return &left[i]
 }
 
-// window names the length of a limit's window.
+// window returns a name for the length of a limit's window.
 func window(q *serve.Quota) string {
 	switch w := q.Window; {
 	case w >= 23*time.Hour:
@@ -85,8 +85,8 @@ func window(q *serve.Quota) string {
 	}
 }
 
-// retryAfter tells a throttle's wait in the header, also in milliseconds where
-// the provider does.
+// retryAfter sets a throttle's wait in the header, also in milliseconds if the provider
+// does so.
 func retryAfter(h http.Header, t trouble, millis bool) {
 	if !t.said {
 		return
@@ -99,10 +99,10 @@ func retryAfter(h http.Header, t trouble, millis bool) {
 
 func whole(v float64) string { return strconv.FormatInt(int64(v), 10) }
 
-// ceil rounds up to a multiple of unit; never below zero.
+// ceil rounds up to a multiple of unit, at least zero.
 func ceil(d, unit time.Duration) time.Duration { return (max(d, 0) + unit - 1) / unit * unit }
 
-// ailment is what a model's name asks to go wrong.
+// ailment is a fault that a model's name requests.
 type ailment int
 
 const (
@@ -114,14 +114,13 @@ const (
 	throttling
 )
 
-// fault is an ailment, and after how many chunks of text it shows.
+// fault is an ailment, and the number of chunks before it.
 type fault struct {
 	ailment
 	after int
 }
 
-// faultOf reads the end of a model's name: the whole of it, or what follows a
-// hyphen.
+// faultOf parses the end of a model's name: the whole name, or the part after a hyphen.
 func faultOf(model string) fault {
 	for name, a := range map[string]ailment{"overloaded": ailing, "quota-exhausted": spent, "throttled": throttling} {
 		if ends(model, name) {
@@ -151,7 +150,7 @@ func ends(model, name string) bool {
 	return ok && (rest == "" || strings.HasSuffix(rest, "-"))
 }
 
-// kind is why a call is not answered as it wanted.
+// kind is why a call fails.
 type kind int
 
 const (

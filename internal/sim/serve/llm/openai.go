@@ -11,7 +11,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// openAI is how OpenAI speaks.
+// openAI is the protocol of OpenAI.
 type openAI struct{}
 
 func (openAI) credential(r *http.Request) string { return bearer(r) }
@@ -111,7 +111,7 @@ func (openAI) models() any {
 	}{"list", all}
 }
 
-// azure is OpenAI as Azure serves it.
+// azure is the protocol of OpenAI on Azure.
 type azure struct{ openAI }
 
 func (azure) credential(r *http.Request) string {
@@ -154,13 +154,13 @@ func (a azure) refuse(h http.Header, t trouble) (int, any) {
 	return status, f
 }
 
-// chat is chat completions, as OpenAI and Azure have them.
+// chat returns the endpoint of chat completions, for OpenAI and Azure.
 func chat(d dialect) endpoint {
 	return endpoint{dialect: d, read: readChat, charge: chargeOpenAI, plain: plainChat, script: func(a *answer) script { return chatScript{a} }}
 }
 
-// chargeOpenAI is the larger of what the caller allows and what the prompt is
-// estimated at; the limit does not wait for what was generated.
+// chargeOpenAI returns the larger of the caller's bound on the output and the estimated
+// prompt. The charge does not depend on what is generated.
 func chargeOpenAI(a *answer) int { return max(a.most, a.tokens) }
 
 func readChat(r *http.Request, body []byte) (call, error) {
@@ -272,8 +272,8 @@ func plainChat(a *answer) any {
 	}
 }
 
-// chatChunk is one of a stream. Its usage is left out unless the caller asked
-// for it; then it is null in all but the last, which has no choice.
+// chatChunk is a chunk of a stream. Its usage is left out unless the caller asked for it;
+// then it is null in all chunks but the last, which has no choice.
 type chatChunk struct {
 	ID      string            `json:"id"`
 	Object  string            `json:"object"`

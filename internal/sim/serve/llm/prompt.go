@@ -10,8 +10,8 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// The rule of tokens: four bytes of text are one, rounded up for each text. A
-// message weighs more than its text, and so does a request.
+// The rule for tokens: four bytes of text are one, rounded up for each text. Messages and
+// requests add some.
 const (
 	bytesPerToken    = 4
 	tokensPerMessage = 4
@@ -26,9 +26,9 @@ const (
 
 func tokens(bytes int) int { return (bytes + bytesPerToken - 1) / bytesPerToken }
 
-// prompt is what a request says, as far as the answer depends on it. What a
-// proxy may change without changing the question (the order of fields, options
-// of streams) is not part of it.
+// prompt is the part of a request that the answer depends on. It does not include what a
+// proxy may change without changing the question, such as the order of fields and options
+// of streams.
 type prompt struct {
 	tokens int
 	digest uint64
@@ -40,7 +40,7 @@ func newPrompt(model string) prompt {
 	return p
 }
 
-// note makes the digest depend on text.
+// note adds text to the digest.
 func (p *prompt) note(text string) {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(text)) // never fails
@@ -52,7 +52,7 @@ func (p *prompt) text(text string) {
 	p.note(text)
 }
 
-// raw weighs JSON that is not text, such as tools and images, as it is.
+// raw counts JSON that is not text, such as tools and images, as raw JSON.
 func (p *prompt) raw(value json.RawMessage) {
 	var compact bytes.Buffer
 	if len(value) == 0 || string(value) == "null" || json.Compact(&compact, value) != nil {
@@ -61,13 +61,13 @@ func (p *prompt) raw(value json.RawMessage) {
 	p.text(compact.String())
 }
 
-// part is one part of a message: text, or something else.
+// part is a part of a message: text, or something else.
 type part struct {
 	words *string
 	value json.RawMessage
 }
 
-// UnmarshalJSON takes any object.
+// UnmarshalJSON accepts any object.
 func (p *part) UnmarshalJSON(value []byte) error {
 	var t struct {
 		Text *string `json:"text"`
@@ -89,7 +89,7 @@ func (p *prompt) parts(all []part) {
 	}
 }
 
-// content is a text or a list of parts.
+// content reads a text or a list of parts.
 func (p *prompt) content(field string, value json.RawMessage) error {
 	if len(value) == 0 || string(value) == "null" {
 		return nil
@@ -107,19 +107,19 @@ func (p *prompt) content(field string, value json.RawMessage) error {
 	return nil
 }
 
-// call is one request, read.
+// call is a parsed request.
 type call struct {
 	prompt
 	model  string
 	most   int // tokens of output; 0 means no bound
 	stream bool
-	usage  bool // a chat stream is to tell its usage
+	usage  bool // a chat stream reports its usage
 	array  bool // a stream is a JSON array, not server-sent events
 
 	counting, listing bool // nothing is generated
 }
 
-// newCall checks what every request has.
+// newCall checks the fields that every request has.
 func newCall(model string, most *int64, name string) (call, error) {
 	c := call{model: model}
 	switch {
@@ -136,12 +136,12 @@ func newCall(model string, most *int64, name string) (call, error) {
 	return c, nil
 }
 
-// badRequest is what is wrong with a request. Its text holds no content.
+// badRequest is an error in a request. Its text has no content.
 type badRequest struct{ field, why string }
 
 func (e badRequest) Error() string { return e.field + ": " + e.why }
 
-// decode reads a body, which must be one JSON object.
+// decode decodes a body, which must be one JSON object.
 func decode(body []byte, into any) error {
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
 		return badRequest{"body", "must be a JSON object"}
@@ -152,7 +152,7 @@ func decode(body []byte, into any) error {
 	return nil
 }
 
-// one checks a number of answers that is wanted: there is only one.
+// one checks a requested number of answers, which must be one.
 func one(field string, n *int64) error {
 	if n != nil && *n != 1 {
 		return badRequest{field, fmt.Sprintf("is %d, must be 1: this provider gives one answer", *n)}

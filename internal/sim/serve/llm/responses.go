@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// responses is the Responses API, as OpenAI and Azure have it.
+// responses returns the endpoint of the Responses API, for OpenAI and Azure.
 func responses(d dialect) endpoint {
 	return endpoint{
 		dialect: d, read: readResponses, charge: chargeOpenAI,
@@ -56,7 +56,7 @@ func readResponses(_ *http.Request, body []byte) (call, error) {
 		if json.Unmarshal(item, &m) != nil {
 			return c, badRequest{fmt.Sprintf("input[%d]", i), "must be an object"}
 		}
-		if m.Content == nil { // such as the output of a tool
+		if m.Content == nil { // for instance the output of a tool
 			c.raw(item)
 			continue
 		}
@@ -120,7 +120,7 @@ type responseUsage struct {
 	Total int `json:"total_tokens"`
 }
 
-// newResponse is the whole response, or how it begins.
+// newResponse returns the whole response, or its beginning.
 func newResponse(a *answer, whole bool) *response {
 	r := &response{
 		ID: "resp_" + a.id, Object: "response", CreatedAt: a.at.Unix(), Status: "in_progress", Model: a.model,
@@ -148,7 +148,7 @@ func responseMessage(a *answer, status string, parts ...responsePart) responseOu
 
 func newPart(text string) responsePart { return responsePart{"output_text", text, []struct{}{}} }
 
-// responseEvent has what each kind of event has; zero fields are left out.
+// responseEvent has the fields of all kinds of events; zero fields are left out.
 type responseEvent struct {
 	Type     string          `json:"type"`
 	Sequence int             `json:"sequence_number"`
@@ -185,7 +185,7 @@ func (s *responseScript) begin() []event {
 	}
 }
 
-// part is an event about the only part of the only item.
+// part returns an event about the only part of the only item.
 func (s *responseScript) part(kind string, e responseEvent) event {
 	e.Type, e.ItemID, e.Output, e.Content = kind, "msg_"+s.a.id, new(0), new(0)
 	return s.event(e)

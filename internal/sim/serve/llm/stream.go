@@ -10,24 +10,24 @@ import (
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-// event is one of a stream. Data that is a string goes out as it is.
+// event is an event of a stream. Data that is a string is sent as it is.
 type event struct {
-	name string // of the event field; empty for none
+	name string // for the event field; empty if there is none
 	data any
-	bare bool // without any field: as an error of Gemini comes
+	bare bool // without any field, as in errors of Gemini
 }
 
-// script is one stream's course.
+// script generates the events of one stream.
 type script interface {
 	begin() []event
-	// piece is the next text, after which so many tokens of it are out.
+	// piece returns the events for the next text, after which sent tokens have been sent.
 	piece(text string, sent int) []event
 	end() []event
-	// broken is an error in the middle.
+	// broken returns the events of an error in the middle.
 	broken() []event
 }
 
-// reply answers an admitted call and counts what is used, before it goes out.
+// reply responds to an admitted call, and counts its usage before that.
 func (p port) reply(v *serve.Visit, r *http.Request, a *answer, f fault) {
 	v.Use(a.asked())
 	if a.stream {
@@ -48,10 +48,10 @@ func (p port) reply(v *serve.Visit, r *http.Request, a *answer, f fault) {
 		_ = http.NewResponseController(v).Flush()
 		panic(http.ErrAbortHandler)
 	}
-	_, _ = v.Write(body) // the client may have gone away
+	_, _ = v.Write(body) // the client may have disconnected
 }
 
-// play sends a stream at its pace, until it ends or is cut or left.
+// play sends a stream at its rate, until it ends, is cut or the client disconnects.
 func (p port) play(s *stream, a *answer, f fault) {
 	h := s.visit.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -88,7 +88,7 @@ func (p port) play(s *stream, a *answer, f fault) {
 	last := course.end
 	switch f.ailment {
 	case cutting:
-		panic(http.ErrAbortHandler) // which cuts the connection, or resets an HTTP/2 stream
+		panic(http.ErrAbortHandler) // cuts the connection, or resets an HTTP/2 stream
 	case erring:
 		last = course.broken
 	default:
@@ -96,14 +96,14 @@ func (p port) play(s *stream, a *answer, f fault) {
 	_ = s.send(last()) && s.close()
 }
 
-// stream writes events to a client, each flushed at once.
+// stream writes events to a client, and flushes each at once.
 type stream struct {
 	visit *serve.Visit
 	ctx   context.Context
 	frame frame
 }
 
-// send is false when the client has gone away.
+// send returns false if the client has disconnected.
 func (s *stream) send(all []event) bool {
 	for _, e := range all {
 		if s.ctx.Err() != nil {
@@ -121,10 +121,10 @@ func (s *stream) close() bool {
 	return err == nil
 }
 
-// newlines are what ends a line: Gemini's streams have another one.
+// newlines are the line endings; Gemini's streams have a different one.
 var newlines = map[bool]string{false: "\n", true: "\r\n"}
 
-// frame puts events into a stream of either form.
+// frame formats events for both kinds of streams.
 type frame struct {
 	newline string
 	array   bool
