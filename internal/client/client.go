@@ -29,7 +29,10 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/audit"
+	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
@@ -97,7 +100,7 @@ func loopback(host string) bool {
 }
 
 // Index returns the daemon's version and quotas.
-func (c *Client) Index(ctx context.Context) (v Index, err error) {
+func (c *Client) Index(ctx context.Context) (v api.Index, err error) {
 	return v, c.get(ctx, &v, nil, "v1")
 }
 
@@ -123,18 +126,18 @@ func (c *Client) Config(ctx context.Context, provider string) (v quota.Config, e
 
 // PatchConfig applies a JSON merge patch (RFC 7396) to the configuration of a quota. If it
 // is refused, nothing changes, and the *Problem names the fields.
-func (c *Client) PatchConfig(ctx context.Context, provider string, patch []byte) (v Patched, err error) {
+func (c *Client) PatchConfig(ctx context.Context, provider string, patch []byte) (v api.Patched, err error) {
 	_, err = c.call(ctx, &v, http.MethodPatch, c.url(of("provider", provider), "v1", "quota", "config"), patch)
 	return v, err
 }
 
 // Keys returns the Headway keys of the daemon, without their secrets.
-func (c *Client) Keys(ctx context.Context) (v []IssuedKey, err error) {
+func (c *Client) Keys(ctx context.Context) (v []api.IssuedKey, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "keys")
 }
 
 // IssueKey creates a key, which is valid at once. Its secret is returned only here.
-func (c *Client) IssueKey(ctx context.Context, k KeyRequest) (v NewKey, err error) {
+func (c *Client) IssueKey(ctx context.Context, k api.KeyRequest) (v api.NewKey, err error) {
 	body, err := json.Marshal(k)
 	if err != nil {
 		return v, fmt.Errorf("client: %w", err)
@@ -160,7 +163,7 @@ func (c *Client) Connections(ctx context.Context, connection string) ([]collect.
 }
 
 // Schedule returns the schedule of each connection.
-func (c *Client) Schedule(ctx context.Context) (v []Schedule, err error) {
+func (c *Client) Schedule(ctx context.Context) (v []schedule.Status, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "schedule")
 }
 
@@ -176,7 +179,7 @@ func (c *Client) Runs(ctx context.Context, connection string, limit int) ([]coll
 }
 
 // Run returns a run with its trace.
-func (c *Client) Run(ctx context.Context, id string) (v Trace, err error) {
+func (c *Client) Run(ctx context.Context, id string) (v api.Trace, err error) {
 	return v, c.get(ctx, &v, nil, "v1", "runs", id)
 }
 
@@ -337,57 +340,48 @@ func problem(res *http.Response) error {
 	return p
 }
 
-// What a daemon is asked with and answers.
+// Names for types of the API, for packages that show what it returns.
 type (
-	// Index says what there is: version and quotas.
-	Index = api.Index
 	// Forecast says when a budget runs out.
 	Forecast = api.Forecast
-	// Patched names the configuration that is in force after a patch.
-	Patched = api.Patched
-	// KeyRequest is what a Headway key is asked for with.
-	KeyRequest = api.KeyRequest
-	// NewKey is a new Headway key with its secret, which is shown this once.
-	NewKey = api.NewKey
-	// IssuedKey is a Headway key without its secret.
-	IssuedKey = api.IssuedKey
-	// Rate is the rate of one connection, and its state when it is live.
+	// Rate is the rate of a connection, and its state if it is live.
 	Rate = api.Rate
-	// Source says where a [Rate] comes from.
-	Source = api.Source
-	// Trace is one run and what happened in it.
-	Trace = api.Trace
-	// Schedule is when one connection is collected.
-	Schedule = schedule.Status
-	// Credential is one that processes share.
+	// Credential is a credential that processes share.
 	Credential = fleet.Credential
-	// Entry is one event.
-	Entry = events.Entry
-	// Problem is an error that the daemon answered with; match it with errors.As
-	// as *Problem.
+	// Problem is an error of the daemon; match it with errors.As as *Problem.
 	Problem = api.Problem
-	// FieldProblem is one field of a [Problem] that is out of its bound.
-	FieldProblem = api.FieldProblem
+	// Call is a proxied call that has ended, without its content.
+	Call = calls.Call
+	// Usage is the usage of a group of calls.
+	Usage = calls.Usage
+	// Series is what a connection did over an hour or a day, and Figures its numbers; NaN
+	// means unknown.
+	Series  = samples.Series
+	Figures = samples.Figures
+	// Spark is the rate of a connection over the last hour, in few steps.
+	Spark = samples.Spark
+	// Change is an entry of the audit log.
+	Change = audit.Entry
+	// GapChange is a request to change gaps.
+	GapChange = api.GapChange
+	// SimulatorMenu is what a daemon can simulate, and SimulatorPick selects a scenario.
+	SimulatorMenu = api.SimulatorMenu
+	SimulatorPick = api.SimulatorPick
+	// Simulation is a request to run a scenario under laws, and Simulated its result.
+	Simulation   = api.Simulation
+	Simulated    = api.Simulated
+	SimulatedLaw = api.SimulatedLaw
 )
 
-// The sources of rates.
+// The spans of a [Series].
 const (
-	SourceProxy   = api.Proxy   // Live, of a provider that the daemon proxies.
-	SourceForward = api.Forward // Live, of a host that the daemon's forward proxy governs.
-	SourceCollect = api.Collect // Live, of a collection in the daemon.
-	SourceStored  = api.Stored  // As the last run left it, or as of the last committed page.
-)
-
-const (
-	// Oldest as [Filter].Since starts with the oldest entry that is kept.
-	Oldest = events.Oldest
-	// Dropped is the type of an [Entry] in place of entries that were missed.
-	Dropped = events.Dropped
+	Hour = samples.Hour // In steps of 10 s.
+	Day  = samples.Day  // In steps of 5 min.
 )
 
 // Filter selects events. Empty fields select all.
 type Filter struct {
-	// Since is the id of the entry to continue after; [Oldest] starts with the oldest that
+	// Since is the id of the entry to continue after; [events.Oldest] starts with the oldest that
 	// is kept. Empty starts with the next event.
 	Since string
 	// Types, Connections and Providers select events with these values.
@@ -406,18 +400,18 @@ var errSilent = errors.New("nothing was heard for too long")
 
 // Events yields events until the loop ends or the stream does. The last value is always an
 // error, of the context or the stream. To continue, range again with the ID of the last
-// entry as Filter.Since: missed entries come first, or an entry of type [Dropped] if they
+// entry as Filter.Since: missed entries come first, or an entry of type [events.Dropped] if they
 // are lost.
-func (c *Client) Events(ctx context.Context, f Filter) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		if err := c.follow(ctx, f, func(e Entry) bool { return yield(e, nil) }); err != nil {
-			yield(Entry{}, err)
+func (c *Client) Events(ctx context.Context, f Filter) iter.Seq2[events.Entry, error] {
+	return func(yield func(events.Entry, error) bool) {
+		if err := c.follow(ctx, f, func(e events.Entry) bool { return yield(e, nil) }); err != nil {
+			yield(events.Entry{}, err)
 		}
 	}
 }
 
 // follow reads one stream. It returns nil if the loop has ended.
-func (c *Client) follow(ctx context.Context, f Filter, yield func(Entry) bool) error {
+func (c *Client) follow(ctx context.Context, f Filter, yield func(events.Entry) bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(errSilent) })
@@ -449,7 +443,7 @@ func (c *Client) follow(ctx context.Context, f Filter, yield func(Entry) bool) e
 		if !ok {
 			continue
 		}
-		var e Entry
+		var e events.Entry
 		if err := json.Unmarshal(data, &e); err != nil {
 			return failed(fmt.Errorf("an event is not what a daemon of this version gives: %w", err))
 		}

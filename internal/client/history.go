@@ -10,54 +10,11 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/internal/api"
-	"github.com/headway-go/headway/internal/audit"
-	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/samples"
 )
 
-// What a daemon keeps of the past.
-type (
-	// Call is one proxied call that is over, without its content.
-	Call = calls.Call
-	// Usage is what the calls of a group used.
-	Usage = calls.Usage
-	// Totals are sums over calls, and Cost is what they cost in a currency.
-	Totals = calls.Totals
-	Cost   = calls.Cost
-	// Series is what a connection did over an hour or a day.
-	Series = samples.Series
-	// Spark is the rate of a connection over the last hour, in few steps.
-	Spark = samples.Spark
-	// Span is [Hour] or [Day].
-	Span = samples.Span
-	// Change is one change that somebody made, as the audit log has it.
-	Change = audit.Entry
-	// Outcome says how a change ended.
-	Outcome = audit.Outcome
-	// GapChange asks to change gaps, and GapsChanged says how many were.
-	GapChange   = api.GapChange
-	GapsChanged = api.GapsChanged
-	// SimulatorMenu is what a daemon can simulate, and SimulatorPick picks a scenario.
-	SimulatorMenu     = api.SimulatorMenu
-	SimulatorScenario = api.SimulatorScenario
-	SimulatorPick     = api.SimulatorPick
-	// Simulation asks to run a scenario under laws; Simulated is what came of it.
-	Simulation      = api.Simulation
-	Simulated       = api.Simulated
-	SimulatedLaw    = api.SimulatedLaw
-	SimulatedFigure = api.SimulatedFigure
-	// Figures are the numbers of a [Series]; NaN is unknown.
-	Figures = samples.Figures
-)
-
-// The spans of a [Series].
-const (
-	Hour = samples.Hour // In steps of 10 s.
-	Day  = samples.Day  // In steps of 5 min.
-)
-
 // Samples returns what a connection did in the last hour or day, in even steps.
-func (c *Client) Samples(ctx context.Context, connection string, span Span) (v Series, err error) {
+func (c *Client) Samples(ctx context.Context, connection string, span samples.Span) (v Series, err error) {
 	return v, c.get(ctx, &v, of("connection", connection, "span", string(span)), "v1", "samples")
 }
 
@@ -96,7 +53,7 @@ func (c *Client) Sparks(ctx context.Context) ([]Spark, error) {
 
 // ActOnGaps changes gaps: those with ids, those that a filter selects, or all. It requires
 // the role operator. The daemon records the change in its audit log.
-func (c *Client) ActOnGaps(ctx context.Context, change GapChange) (v GapsChanged, err error) {
+func (c *Client) ActOnGaps(ctx context.Context, change GapChange) (v api.GapsChanged, err error) {
 	body, err := json.Marshal(change)
 	if err != nil {
 		return v, err
