@@ -26,13 +26,13 @@ type session struct {
 	target  Target
 	traits  Traits
 	journal *journal.Journal
-	state   journal.State // at the begin of the run; not changed
+	state   journal.State // at the start of the run; not changed
 	origin  time.Time
 	core    *dispatch.Core
 
 	account  account
 	decision dispatch.Decision // the current wait
-	sent     atomic.Int64      // batches sent and not answered
+	sent     atomic.Int64      // batches sent without a response yet
 
 	sending  context.Context
 	gates    gates
@@ -47,10 +47,10 @@ type session struct {
 	rows      map[int64]Row       // rows without a fate
 	flying    map[int64]*shipment // by the core's number
 	open      map[int64]journaled // batches in doubt that will be sent again, by first row
-	gathering []*gathering        // batches of an earlier run, in doubt
+	gathering []*gathering        // batches in doubt from an earlier run
 	lastBatch int64
 	taken     int64 // rows read
-	offset    int64 // of the row read last
+	offset    int64 // of the last row read
 	ended     bool  // no more rows come
 	waiting   reason.Reason
 	cause     error // the last error of the target
@@ -229,7 +229,7 @@ const overhead = 160
 
 func rowOf(r Row) dispatch.Row { return dispatch.Row{Number: r.Number, Bytes: len(r.Data) + overhead} }
 
-// send begins a batch: once it has a permit, where batches are paced.
+// send sends a batch; if batches are paced, once it has a permit.
 func (s *session) send(b dispatch.Batch) {
 	f := &shipment{batch: Batch{Rows: make([]Row, len(b.Rows)), Attempt: b.Attempt}}
 	for i, r := range b.Rows {
@@ -245,8 +245,8 @@ func (s *session) send(b dispatch.Batch) {
 	s.record(b, headway.Permit{})
 }
 
-// record hands a batch to a goroutine of its own: at once, or when the journal knows that it
-// is under way.
+// record passes a batch to a goroutine that sends it: at once, or after the journal has
+// recorded it as in flight.
 func (s *session) record(b dispatch.Batch, permit headway.Permit) {
 	f := s.flying[b.ID]
 	launch := func() {
@@ -340,7 +340,7 @@ func (s *session) standstill() standstill {
 	}
 }
 
-// woke accounts for a wait that has ended.
+// woke accounts for the wait that just ended.
 func (s *session) woke() { s.account.to(s.now(), s.standstill().bound()) }
 
 // progress calls OnProgress.

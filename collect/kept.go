@@ -65,15 +65,15 @@ func ReplaysOnShow(all []Replay) (shown []Replay) {
 	return shown
 }
 
-// Kept reads the records of a sink back. The order of records does not change while
-// nothing is written.
+// Kept reads the records of a sink back. Their order does not change while nothing is
+// written.
 type Kept interface {
 	// Streams returns the names of the streams that have records.
 	Streams(ctx context.Context) ([]string, error)
 	// Count returns the number of records of a stream.
 	Count(ctx context.Context, stream StreamInfo) (int64, error)
-	// Read returns the records of a stream that follow after, sorted by parent and key:
-	// at most limit, of about as many bytes in all. It returns no records at the end.
+	// Read returns the records of a stream after the given one, sorted by parent and key:
+	// at most limit records of about bytes in all. At the end it returns none.
 	Read(ctx context.Context, stream StreamInfo, after RecordID, limit, bytes int) ([]KeptRecord, error)
 	Close() error
 }

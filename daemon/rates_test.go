@@ -57,7 +57,8 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	}
 }
 
-// TestAPlanThatIsGivenUpLeavesNoGovernor: one that stayed would keep a share of its fleet.
+// TestAPlanThatIsGivenUpLeavesNoGovernor: a remaining governor would keep a share of its
+// fleet.
 func TestAPlanThatIsGivenUpLeavesNoGovernor(t *testing.T) {
 	read := func(ceiling string) config.Provider {
 		c, err := config.Read("h.yaml", []byte("providers: {a: {api: openai, pass_through: true, pacing: {ceiling: "+ceiling+"}}}"), func(string) string { return "" })
@@ -150,8 +151,8 @@ func TestSamplesOutliveTheDaemon(t *testing.T) {
 	})
 }
 
-// TestEstimatesAreStoredSoonButNotOneByOne: many models may move at once, and each
-// write of the file is synced to the disk.
+// TestEstimatesAreStoredSoonButNotOneByOne: the estimates of many models may change at
+// once, and each write of the file is synced to disk.
 func TestEstimatesAreStoredSoonButNotOneByOne(t *testing.T) {
 	description, ok := provider.Builtin(provider.OpenAI)
 	if !ok {
@@ -200,7 +201,7 @@ func TestEstimatesAreStoredSoonButNotOneByOne(t *testing.T) {
 			t.Errorf("%d models are stored, want %d", got, moved)
 		}
 
-		d.mu.Lock() // as keys are issued, or somebody asks for the configuration
+		d.mu.Lock() // as when keys are issued, or the configuration is requested
 		move()
 		if got := stored(); got == moved {
 			t.Error("stored without the lock")
@@ -213,8 +214,8 @@ func TestEstimatesAreStoredSoonButNotOneByOne(t *testing.T) {
 	})
 }
 
-// TestWhatIsLearnedBeforeTheStopIsStored: whenever the stop comes, also while the saver
-// pauses or the lock is taken.
+// TestWhatIsLearnedBeforeTheStopIsStored: the stop may come while the saver pauses or the
+// lock is held.
 func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
 	longtest.Draws(t, 20, 500)
 	rapid.Check(t, func(draw *rapid.T) {
@@ -299,8 +300,8 @@ func FuzzRates(f *testing.F) {
 	})
 }
 
-// TestAPlanThatFailsHalfWayIsUndone: whichever step fails, all budgets have their old limits
-// again.
+// TestAPlanThatFailsHalfWayIsUndone: after a failure in any step, all budgets have their
+// old limits.
 func TestAPlanThatFailsHalfWayIsUndone(t *testing.T) {
 	limits := func(calls int64) quota.Config {
 		return quota.Config{PermitTTLMS: 600_000, Global: quota.Limits{CallsPerMinute: calls}, Models: map[string]quota.Model{"m": {}}}

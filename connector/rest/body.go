@@ -87,11 +87,12 @@ type entry struct {
 	data  json.RawMessage
 }
 
-// entries are the records of a body, in order.
+// entries are the records of a body, in order, and the bad records.
 type entries struct {
 	read []entry
 	bad  []badRecord
-	// count includes identical records, which are in read once.
+	// count is the number of records, including identical ones, which are only once in
+	// read.
 	count int
 }
 

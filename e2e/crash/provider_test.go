@@ -18,38 +18,38 @@ import (
 	"github.com/headway-go/headway/e2e/internal/harness"
 )
 
-// provider has conversations with messages. It lists them in the order of their
-// numbers, pages behind a cursor that names the last number of the page before.
+// provider serves conversations with messages. It lists them by number; a page's cursor has
+// the last number of the page before.
 type provider struct {
 	page   int
 	served *httptest.Server
 
 	mu            sync.Mutex
 	conversations []conversation
-	// swamped fails every request for a detail.
+	// swamped makes every request for a detail fail.
 	swamped bool
-	details int    // requests for details, whatever came of them
-	known   *truth // since the last update, once somebody has asked
+	details int    // requests for details, whatever the response
+	known   *truth // since the last update; nil until truth is called
 }
 
-// conversation is one of the provider's. Each version has one message more than
-// the one before and another text in its first.
+// conversation is one of the provider's conversations. Each version has one message more
+// than the one before, and another text in the first message.
 type conversation struct {
 	id      string
 	number  int
 	version int
-	// sick is how many more requests for its messages fail, with this status;
-	// negative is all.
+	// sick is how many more requests for its messages fail with this status; negative means
+	// all.
 	sick   int
 	status int
-	// missed says that its first version's messages were never to be had.
+	// missed reports that the messages of its first version could never be fetched.
 	missed bool
 }
 
-// condition is how a new conversation fails.
+// condition says how requests for a new conversation fail.
 type condition struct{ sick, status int }
 
-// newProvider serves n conversations; ill says which of them fail.
+// newProvider serves n conversations; ill returns their conditions.
 func newProvider(t *testing.T, n, page int, ill func(i int) condition) *provider {
 	p := &provider{page: page}
 	for i := range n {
@@ -67,8 +67,8 @@ func newProvider(t *testing.T, n, page int, ill func(i int) condition) *provider
 
 func name(i int) string { return fmt.Sprintf("c%05d", i) }
 
-// update changes every third conversation and adds one. Those that were sick
-// get well, except those that will never be.
+// update changes every third conversation and adds one. Conversations that failed for a
+// while work again.
 func (p *provider) update() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,11 +90,11 @@ func (p *provider) swamp(on bool) {
 	p.swamped = on
 }
 
-// record is a record of either stream, as a sink has it.
+// record is a record of either stream, as stored in a sink.
 type record struct{ ID, Title, UpdatedAt, Text string }
 
-// item is the conversation's list record in one of its versions. The first ones
-// were written one after another, a later version of all at one instant.
+// item returns the conversation's list record in a version. The first versions were written
+// one after another, later versions of all conversations at one instant.
 func (c conversation) item(version int) record {
 	at := time.Date(2024, 1, version, 0, 0, 0, 0, time.UTC)
 	if version == 1 {
@@ -103,7 +103,7 @@ func (c conversation) item(version int) record {
 	return record{ID: c.id, Title: fmt.Sprintf("%s, version %d", c.id, version), UpdatedAt: at.Format(time.RFC3339)}
 }
 
-// messages are the conversation's in one of its versions.
+// messages returns the conversation's messages in a version.
 func (c conversation) messages(version int) []record {
 	var all []record
 	for m := range 2 + version {
@@ -111,8 +111,8 @@ func (c conversation) messages(version int) []record {
 		if m == 0 {
 			text = fmt.Sprintf("of version %d", version)
 		}
-		// Long enough for a large page to be more than the sink's buffer, so that
-		// some processes die with half a slice on disk.
+		// The text is so long that a large page exceeds the sink's buffer, and some
+		// processes die with half a slice on disk.
 		all = append(all, record{ID: fmt.Sprintf("%s-m%d", c.id, m), Text: strings.Repeat(text+" ", 45)})
 	}
 	return all
@@ -146,10 +146,10 @@ func (p *provider) list(w http.ResponseWriter, r *http.Request) {
 	answer(w, map[string]any{"items": items, "next_cursor": next})
 }
 
-// cursor is the one that goes on after conversation i.
+// cursor returns the cursor after conversation i.
 func cursor(i int) string { return "after-" + strconv.Itoa(i) }
 
-// number is the number of the last conversation before a cursor.
+// number returns the number of the last conversation before a cursor.
 func number(cursor string) (int, error) { return strconv.Atoi(strings.TrimPrefix(cursor, "after-")) }
 
 func (p *provider) detail(w http.ResponseWriter, r *http.Request) {
@@ -180,22 +180,23 @@ func (p *provider) detail(w http.ResponseWriter, r *http.Request) {
 
 func answer(w http.ResponseWriter, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(body) // a client that was killed does not listen
+	_ = json.NewEncoder(w).Encode(body) // the client may have been killed
 }
 
-// truth is what a sink may and must hold.
+// truth is what a sink may and must contain.
 type truth struct {
 	conversations, messages map[string]versions
-	// gone are the conversations whose messages are never to be had, sick those
-	// for which they were not to be had at first.
+	// gone are the conversations whose messages could never be fetched, and sick those
+	// whose messages could not be fetched at first.
 	gone, sick map[string]bool
 	order      []string
 }
 
-// versions are the texts of one record, the newest last.
+// versions are the texts of a record, the newest last.
 type versions []record
 
-// truth is what the provider has and has had. Nobody changes it: others ask too.
+// truth returns what the provider has and had. Callers share the result and must not change
+// it.
 func (p *provider) truth() truth {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -225,7 +226,7 @@ func (p *provider) truth() truth {
 	return all
 }
 
-// of is the conversation that a message belongs to.
+// of returns the conversation of a message.
 func of(message string) string {
 	id, _, _ := strings.Cut(message, "-")
 	return id

@@ -13,8 +13,7 @@ import (
 	"strings"
 )
 
-// Env looks up an environment variable; os.LookupEnv is one. A nil Env has
-// no variables.
+// Env looks up an environment variable, like os.LookupEnv. A nil Env has no variables.
 type Env func(name string) (value string, ok bool)
 
 // Secret is a text of the file that may be or contain a secret. It prints, logs and
@@ -205,11 +204,11 @@ func readSecret(path string) (secret string, mode fs.FileMode, err error) {
 	}
 }
 
-// fleetBound says what the address of a fleet must be.
+// fleetBound describes valid addresses of a fleet.
 const fleetBound = "unix:///PATH/headway.sock, valkey://USER@HOST:6379 or valkeys:// for TLS, with ?away=wait to send nothing while the server is away"
 
-// Fleet reads the address of a fleet's server, or the word none; a nil node gives the
-// zero Secret. A password must be a reference.
+// Fleet reads the address of a fleet's server, or the word none. A nil node gives the zero
+// Secret. A password must be in a reference.
 func (n *Node) Fleet() Secret {
 	at := n.value()
 	text := at.Reveal()

@@ -24,14 +24,14 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-// perPage is how many runs or gaps a page lists.
+// perPage is the number of runs or gaps on a page.
 const perPage = 100
 
 // runList is the page of runs.
 type runList struct {
 	Connection string
 	Runs       []collect.Run
-	Whole      bool // there are no more
+	Whole      bool // the list is complete
 }
 
 func (c *Console) runs(v *visit) error {
@@ -59,9 +59,9 @@ type gapList struct {
 	Connection, Status, Reason string
 	Gaps                       []collect.Gap
 	Statuses                   []collect.GapStatus
-	More                       string // the address of the next page; empty on the last one
+	More                       string // the address of the next page; empty on the last page
 	Review                     *client.GapChange
-	Done                       string // what was just done; empty where nothing was
+	Done                       string // the action that was just done; empty if none was
 }
 
 func (c *Console) gaps(v *visit) error {
@@ -94,8 +94,8 @@ func (c *Console) gaps(v *visit) error {
 	return nil
 }
 
-// actOnGaps retries, quarantines or releases gaps: those that were ticked, or after a
-// confirmation all that the page selects by connection and reason.
+// actOnGaps retries, quarantines or releases gaps: the selected ones or, after a
+// confirmation, all gaps of the page's connection and reason.
 func (c *Console) actOnGaps(v *visit) error {
 	if err := v.form(); err != nil {
 		return err
@@ -145,7 +145,7 @@ func (c *Console) actOnGaps(v *visit) error {
 // changeList is the page of the audit log.
 type changeList struct {
 	Changes []client.Change
-	Whole   bool // there are no more
+	Whole   bool // the list is complete
 }
 
 func (c *Console) audit(v *visit) error {
@@ -162,18 +162,18 @@ type callList struct {
 	Filters []callFilter
 	Calls   []client.Call
 	By      string
-	Groups  []string // what usage can be grouped by
+	Groups  []string // possible groups of usage
 	Usage   []client.Usage
 	Days    int
 }
 
-// callFilter is a name that calls are selected by.
+// callFilter is a name by which calls are selected.
 type callFilter struct {
 	Name, Value string
 	Set         bool
 }
 
-// Name is what a line of usage is about; empty is no name.
+// Name returns the name that a line of usage is about; empty if it has none.
 func (l callList) Name(u client.Usage) string {
 	at := map[string]*string{"day": u.Day, "provider": u.Provider, "key": u.Key, "tenant": u.Tenant, "agent": u.Agent, "model": u.Model}[l.By]
 	if at == nil {
@@ -182,7 +182,7 @@ func (l callList) Name(u client.Usage) string {
 	return *at
 }
 
-// usageDays is how far back the page sums up.
+// usageDays is the number of days that the page sums up.
 const usageDays = 30
 
 func (c *Console) calls(v *visit) error {
@@ -225,8 +225,8 @@ func (c *Console) profiles(v *visit) error {
 
 // fleetPage is the page of the fleet.
 type fleetPage struct {
-	Credentials []client.Credential // those that are shared through this daemon
-	Members     []Row               // connections here that are members
+	Credentials []client.Credential // shared through this daemon
+	Members     []Row               // connections of this daemon that are members
 }
 
 func (c *Console) fleet(v *visit) error {
@@ -262,7 +262,7 @@ func (c *Console) profile(v *visit) error {
 	return nil
 }
 
-// published says a limit as its provider publishes it.
+// published returns a published limit as text.
 func published(l profile.Limit) string {
 	unit := l.Unit
 	if unit == "" {
@@ -282,7 +282,7 @@ func published(l profile.Limit) string {
 	return size + " " + unit + " in " + window(l.Window)
 }
 
-// window says how long the window of a limit is.
+// window returns the length of a limit's window as text.
 func window(d time.Duration) string {
 	switch d {
 	case 0:
@@ -300,7 +300,8 @@ func window(d time.Duration) string {
 	}
 }
 
-// functions are what the templates write with. What is not known is never a number.
+// functions are the functions of the templates. An unknown value is never shown as a
+// number.
 var functions = template.FuncMap{
 	"count": figure.Count,
 	"known": func(n int64) string {
@@ -412,7 +413,8 @@ var functions = template.FuncMap{
 	},
 }
 
-// when is how long ago, or how far ahead, an instant is. It moves by the minute at most.
+// when returns how long ago, or how far in the future, an instant is. The text changes at
+// most once a minute.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return story.Unknown
@@ -437,10 +439,10 @@ func when(t time.Time) string {
 	return text + " ago"
 }
 
-// maxShown is how much of a name a list shows, in characters.
+// maxShown is the maximum length of a name in a list, in characters.
 const maxShown = 80
 
-// short cuts a name that is too long for a list.
+// short shortens a name that is too long for a list.
 func short(name string) string {
 	name = story.Visible(name)
 	if utf8.RuneCountInString(name) <= maxShown {
@@ -449,16 +451,16 @@ func short(name string) string {
 	return string([]rune(name)[:maxShown-1]) + "…"
 }
 
-// rowID names a row in the page, whatever its connection is called.
+// rowID returns the id of a row in the page, for any connection name.
 func rowID(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return "c" + hex.EncodeToString(sum[:8])
 }
 
-// shellQuote makes a name one word of a command line that is shown to be copied.
+// shellQuote quotes a name for a command line that is shown to be copied.
 func shellQuote(name string) string {
 	if name != story.Visible(name) {
-		return "NAME" // nobody could copy it
+		return "NAME" // such a name cannot be copied
 	}
 	plain := !strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@", r)

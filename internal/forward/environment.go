@@ -15,9 +15,9 @@ import (
 	"github.com/headway-go/headway/internal/disk"
 )
 
-// Environment is what programs have to know of a proxy.
+// Environment describes a proxy to programs.
 type Environment struct {
-	// Address and Password are the proxy's.
+	// Address and Password are those of the proxy.
 	Address, Password string
 	// Folder is for the files that the variables name.
 	Folder string
@@ -25,11 +25,11 @@ type Environment struct {
 	Hosts []string
 }
 
-// Files for the program, in its folder.
+// Files for programs, in the folder.
 const (
-	bundleFile = "ca-bundle.pem"   // the system's roots and ours
-	extraFile  = "ca-extra.pem"    // ours alone
-	javaFile   = "truststore.jks"  // as the bundle, for Java
+	bundleFile = "ca-bundle.pem"   // the system's roots and our own
+	extraFile  = "ca-extra.pem"    // our own root
+	javaFile   = "truststore.jks"  // the bundle for Java
 	phpFile    = "php/headway.ini" // names the bundle, for PHP
 	maxBundle  = 16 << 20          // of a file with certificates
 )
@@ -40,7 +40,7 @@ var rootFiles = []string{
 	"/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem", "/etc/pki/tls/cacert.pem",
 }
 
-// bundleVariables are those that name a file with the roots a program trusts.
+// bundleVariables are variables that name a file with trusted roots.
 var bundleVariables = []string{
 	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "DENO_CERT",
 	"PIP_CERT", "npm_config_cafile", "PERL_LWP_SSL_CA_FILE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
@@ -96,7 +96,7 @@ func (e *Environment) Write(root []byte, getenv func(string) string) error {
 	return nil
 }
 
-// lines ends the last line of a text.
+// lines returns a text whose last line is terminated.
 func lines(b []byte) []byte {
 	if len(b) > 0 && !bytes.HasSuffix(b, []byte("\n")) {
 		b = append(slices.Clip(b), '\n')

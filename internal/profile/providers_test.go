@@ -34,8 +34,8 @@ type meter struct {
 	window time.Duration
 	kind   string // fixed, sliding or bucket
 
-	begun time.Time // a fixed window
-	used  float64   // of it, or of a bucket
+	begun time.Time // of a fixed window
+	used  float64   // in a fixed window or a bucket
 	at    time.Time
 	sent  []spent // in a sliding window
 }
@@ -45,7 +45,7 @@ type spent struct {
 	cost float64
 }
 
-// advance lets time pass.
+// advance advances the meter to an instant.
 func (m *meter) advance(now time.Time) {
 	switch m.kind {
 	case "fixed":
@@ -72,7 +72,7 @@ func (m *meter) take(now time.Time, cost float64) {
 	}
 }
 
-// wait is how long it takes until a cost fits.
+// wait returns how long it takes until a cost fits.
 func (m *meter) wait(now time.Time, cost float64) time.Duration {
 	switch m.kind {
 	case "fixed":
@@ -89,14 +89,14 @@ func (m *meter) wait(now time.Time, cost float64) time.Duration {
 	return m.window
 }
 
-// use is what a request takes of a meter.
+// use is the cost of a request on a meter.
 type use struct {
 	of   *meter
 	cost float64
 }
 
-// upstream is a simulated provider: it decides on each request by the meters that the
-// provider's rules name for it, and answers as the provider does.
+// upstream is a simulated provider: it decides on each request by the meters that its rules
+// name, and responds like the real provider.
 type upstream struct {
 	mu      sync.Mutex
 	rules   func(now time.Time, req *http.Request, body map[string]any) []use
@@ -106,7 +106,7 @@ type upstream struct {
 	admitted map[string]float64 // units, by meter
 	total    int
 	refused  int
-	asked    int // for limits, at no cost
+	asked    int // requests for limits, at no cost
 	log      []string
 }
 
@@ -151,10 +151,10 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// start is when a bubble begins.
+// start is the time at the start of a bubble.
 var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// newUpstream is about 40 ms away, and works on a request for a mean time, more or less.
+// newUpstream returns an upstream with about 40 ms of latency and a mean processing time.
 func newUpstream(mean time.Duration) *upstream {
 	random := rand.New(rand.NewPCG(1, 2))
 	around := func(mean time.Duration, part float64) time.Duration {
@@ -171,7 +171,7 @@ func newUpstream(mean time.Duration) *upstream {
 // worker sends requests one after another.
 type worker func(n int) *http.Request
 
-// drive has workers send to a provider by its profile for a time.
+// drive lets workers send requests to a provider with its profile for a time.
 func drive(t *testing.T, u *upstream, name string, c headway.Config, span time.Duration, workers ...worker) *transport.Transport {
 	t.Helper()
 	p, err := profile.Find(name)
@@ -217,7 +217,7 @@ func asRefusal(err error, r **reason.Refusal) (ok bool) {
 	return ok
 }
 
-// expect checks what was reached of each limit, and how often the provider refused.
+// expect checks the used part of each limit, and the number of refusals.
 func (u *upstream) expect(t *testing.T, span time.Duration, maxRefused int, reached map[*meter]float64) {
 	t.Helper()
 	t.Logf("%d refused of %d", u.refused, u.total)
@@ -255,7 +255,7 @@ func repeat(w worker, n int) (all []worker) {
 	return all
 }
 
-// github is core, search and GraphQL, with the secondary limits.
+// github simulates core, search and GraphQL, with the secondary limits.
 func github() (u *upstream, core, search, graphql *meter) {
 	u = newUpstream(150 * time.Millisecond)
 	core = &meter{name: "core", size: 5000, window: time.Hour, kind: "fixed", begun: start}
@@ -305,8 +305,8 @@ func github() (u *upstream, core, search, graphql *meter) {
 	return u, core, search, graphql
 }
 
-// TestGitHubIsUsedToItsLimits: core, search and GraphQL side by side, each with points of
-// its own, and the secondary limits beside them.
+// TestGitHubIsUsedToItsLimits: core, search and GraphQL are used concurrently, each with
+// its own points, under the secondary limits.
 func TestGitHubIsUsedToItsLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span = 2 * time.Hour
@@ -320,7 +320,7 @@ func TestGitHubIsUsedToItsLimits(t *testing.T) {
 	})
 }
 
-// TestSlackIsUsedByTheTiersOfItsMethods, of which responses say nothing.
+// TestSlackIsUsedByTheTiersOfItsMethods: responses do not report the limits.
 func TestSlackIsUsedByTheTiersOfItsMethods(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span = 30 * time.Minute
@@ -433,7 +433,7 @@ func TestJiraIsUsedByItsEndpoints(t *testing.T) {
 	})
 }
 
-// llm is a provider of language models with buckets of requests and tokens.
+// llm simulates a provider of language models with buckets for requests and tokens.
 func llm(limits map[string][]*meter, took func(body map[string]any) map[string]float64, answer func(h http.Header, now time.Time, m *meter), text func(map[string]float64) string) *upstream {
 	u := newUpstream(4 * time.Second)
 	u.rules = func(_ time.Time, _ *http.Request, body map[string]any) (all []use) {
@@ -458,8 +458,8 @@ func llm(limits map[string][]*meter, took func(body map[string]any) map[string]f
 	return u
 }
 
-// TestOpenAIIsUsedByItsModels, each with requests and tokens of its own, and by those
-// that share what the organisation has.
+// TestOpenAIIsUsedByItsModels: each model has its own requests and tokens; models of one
+// organisation share its limits.
 func TestOpenAIIsUsedByItsModels(t *testing.T) {
 	bucket := func(name string, size float64) *meter {
 		return &meter{name: name, size: size, window: time.Minute, kind: "bucket", at: start}
@@ -516,7 +516,7 @@ func TestOpenAIIsUsedByItsModels(t *testing.T) {
 	})
 }
 
-// TestAnthropicIsUsedByInputAndOutput, whichever of them is used up first.
+// TestAnthropicIsUsedByInputAndOutput: either of them may be used up first.
 func TestAnthropicIsUsedByInputAndOutput(t *testing.T) {
 	const span = 30 * time.Minute
 	for name, c := range map[string]struct{ in, out float64 }{"input": {4000, 100}, "output": {300, 700}} {
@@ -553,13 +553,13 @@ func TestAnthropicIsUsedByInputAndOutput(t *testing.T) {
 	}
 }
 
-// TestShopifyIsUsedByTheCostsOfQueries, which answers tell, in a bucket that answers
-// describe.
+// TestShopifyIsUsedByTheCostsOfQueries: responses report the costs, and describe the
+// bucket.
 func TestShopifyIsUsedByTheCostsOfQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span = 30 * time.Minute
 		u := newUpstream(300 * time.Millisecond)
-		// 100 points a second come back, and 2,000 fit.
+		// 100 points return each second, up to 2,000.
 		graphql := &meter{name: "graphql", size: 2000, window: 20 * time.Second, kind: "bucket", at: start}
 		rest := &meter{name: "rest", size: 40, window: 20 * time.Second, kind: "bucket", at: start}
 		costs := map[string]float64{"{a}": 12, "{b}": 80, "{c}": 240}
@@ -593,7 +593,7 @@ func TestShopifyIsUsedByTheCostsOfQueries(t *testing.T) {
 	})
 }
 
-// TestDataverseIsUsedToItsLimit, of which answers say nothing that can be used.
+// TestDataverseIsUsedToItsLimit: responses report nothing useful about the limit.
 func TestDataverseIsUsedToItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const span = 20 * time.Minute
@@ -614,8 +614,8 @@ func TestDataverseIsUsedToItsLimit(t *testing.T) {
 	})
 }
 
-// TestACollectionAsksGitHubForItsLimitsFirst: what others have used of them is known before
-// the first page, and each pool then goes at its own pace.
+// TestACollectionAsksGitHubForItsLimitsFirst: the use by others is known before the first
+// page, and each pool has its own pace.
 func TestACollectionAsksGitHubForItsLimitsFirst(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -676,7 +676,7 @@ streams:
 	})
 }
 
-// byKey are providers that each know one key.
+// byKey has an upstream for each key.
 type byKey map[string]*upstream
 
 func (b byKey) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -684,7 +684,7 @@ func (b byKey) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // TestACollectionAsksGitHubForTheLimitsOfEachKey: one key is used up for an hour, which is
-// known before it is refused.
+// known before a refusal.
 func TestACollectionAsksGitHubForTheLimitsOfEachKey(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
