@@ -16,7 +16,7 @@ LDFLAGS  := $(if $(VERSION),-X main.version=$(VERSION))
 .DEFAULT_GOAL := help
 # One step at a time: each uses all cores by itself.
 .NOTPARALLEL:
-.PHONY: help build run test test-long limits clients check bench golden arena arena-population fuzz mutate soak lint fmt fix vuln sbom clean \
+.PHONY: help build run test test-long limits clients check bench golden arena arena-population docs fuzz mutate soak lint fmt fix vuln sbom clean \
 	check-fmt check-mod check-generated check-tools check-fuzz check-bench check-golden vet deadcode
 
 help: ## Explain every target.
@@ -76,6 +76,9 @@ arena: ## Hold the laws against their rivals and write docs/arena.md; RIVALS=3 f
 arena-population: ## What docs/arena.md leads with, alone: MEMBERS providers with rivals.
 	$(GO) -C arena test -run '^TestArenaPopulation$$' -count 1 -timeout 120m -arena.write ../docs -arena.members $(MEMBERS)
 
+docs: ## Write the documents as a web site, with a search, into out/site.
+	$(GO) -C tools run ./site "$(CURDIR)" "$(CURDIR)/out/site"
+
 fuzz: ## Fuzz every target for FUZZTIME.
 	scripts/fuzz $(FUZZTIME)
 
@@ -133,6 +136,7 @@ check-generated:
 check-tools:
 	$(GO) -C tools vet ./...
 	$(GO) -C tools test ./...
+	$(GO) -C tools run ./site "$(CURDIR)" "$(CURDIR)/out/site"
 
 check-fuzz:
 	scripts/fuzz $(FUZZTIME)

@@ -56,7 +56,7 @@ func TestGuideProgramsCompile(t *testing.T) {
 	}
 }
 
-// YAML blocks are configurations of the daemon.
+// YAML blocks are connections, or else configurations of the daemon.
 func TestGuideConfigurationsAreValid(t *testing.T) {
 	env := func(name string) string {
 		if slices.ContainsFunc([]string{"_AUTH", "_KEY", "_TOKEN"}, func(end string) bool { return strings.HasSuffix(name, end) }) {
@@ -65,6 +65,13 @@ func TestGuideConfigurationsAreValid(t *testing.T) {
 		return ""
 	}
 	for at, src := range guides(t, "yaml") {
+		if strings.HasPrefix(src, "connection:") {
+			_, err := rest.Parse(at, []byte(src), func(string) (string, bool) { return "secret", true })
+			if err != nil {
+				t.Error(err)
+			}
+			continue
+		}
 		c, err := config.Read(at, []byte(src), env)
 		if err != nil {
 			t.Error(err)
@@ -94,38 +101,68 @@ func TestGuideTargetIsTheExample(t *testing.T) {
 	}
 }
 
-// Links to files of this repository resolve.
-func TestGuideLinksLeadSomewhere(t *testing.T) {
-	names, err := filepath.Glob(filepath.Join("docs", "guides", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := 0
-	for _, name := range names {
-		text, err := os.ReadFile(name)
+// Links between documents, and to files of this repository, resolve; those to a heading find it.
+func TestLinksLeadSomewhere(t *testing.T) {
+	texts := map[string]string{} // what is outside fenced blocks
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
+		names, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var prose strings.Builder
-		for i, part := range strings.Split(string(text), "```") {
-			if i%2 == 0 { // outside fenced blocks
-				prose.WriteString(part)
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
 			}
+			texts[name] = fence.ReplaceAllString(string(text), "")
 		}
-		for _, part := range strings.Split(prose.String(), "](")[1:] {
-			to, _, _ := strings.Cut(part, ")")
+	}
+	if len(texts) < 30 {
+		t.Fatalf("%d documents", len(texts))
+	}
+	seen := 0
+	for name, text := range texts {
+		for _, m := range link.FindAllStringSubmatch(inCode.ReplaceAllString(text, ""), -1) {
+			to, id, _ := strings.Cut(m[1], "#")
 			if strings.Contains(to, "://") {
 				continue
 			}
 			seen++
-			if _, err := os.Stat(filepath.Join(filepath.Dir(name), to)); err != nil {
+			target := name
+			if to != "" {
+				target = filepath.Join(filepath.Dir(name), to)
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s: %v", name, err)
+			}
+			if id != "" && !slices.Contains(headings(texts[target]), id) {
+				t.Errorf("%s: %s has no heading #%s", name, target, id)
 			}
 		}
 	}
-	if seen == 0 {
-		t.Error("no link was followed")
+	if seen < 100 {
+		t.Errorf("%d links were followed", seen)
 	}
+}
+
+var (
+	fence   = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	inCode  = regexp.MustCompile("`[^`\n]*`")
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notSlug = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+)
+
+// headings lists the ids that GitHub gives to the headings of a document.
+func headings(text string) (ids []string) {
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		id := strings.ReplaceAll(notSlug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+		for n, first := 1, id; slices.Contains(ids, id); n++ {
+			id = fmt.Sprintf("%s-%d", first, n)
+		}
+		ids = append(ids, id)
+	}
+	return ids
 }
 
 // blocks returns the README's fenced blocks of one language.

@@ -169,7 +169,7 @@ func (s *shape) explain() {
 		}
 	}
 	if m := refersTo.FindStringSubmatch(s.Meaning); m != nil {
-		s.refers = m[1]
+		s.refers, s.Meaning = m[1], strings.TrimSpace(refersTo.ReplaceAllString(s.Meaning, ""))
 		s.below = nil
 	}
 }
