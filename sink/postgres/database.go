@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fault"
@@ -327,12 +328,18 @@ func (s *Database) once(ctx context.Context, f func(*pgx.Conn) error) error {
 	if err == nil {
 		return nil
 	}
-	if _, failed := conn.Exec(context.WithoutCancel(ctx), "ROLLBACK"); failed != nil || pgsql.Lost(err) {
-		_ = conn.Close(context.WithoutCancel(ctx)) // the next try opens another
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+	defer cancel()
+	if _, failed := conn.Exec(after, "ROLLBACK"); failed != nil || pgsql.Lost(err) {
+		_ = conn.Close(after) // the next try opens another
 		s.session = nil
 	}
 	return err
 }
+
+// rollbackTime bounds the end of a transaction that failed. A session whose server does not
+// answer by then is given up: the server ends the transaction.
+const rollbackTime = 5 * time.Second
 
 // connect opens a session and waits for the lock of the connection's sink.
 func (s *Database) connect(ctx context.Context) (*pgx.Conn, error) {
@@ -343,6 +350,10 @@ func (s *Database) connect(ctx context.Context) (*pgx.Conn, error) {
 	_, err = conn.Exec(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%dms'", pgsql.MaxWait.Milliseconds()))
 	if err == nil {
 		_, err = conn.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended('headway sink ' || coalesce(nullif($1::text, ''), current_schema()) || ' ' || $2::text, 0))`, s.schema, s.connection)
+		if e, ok := errors.AsType[*pgconn.PgError](err); ok && (e.Code == "55P03" || e.Code == "57014") {
+			err = fmt.Errorf("%s: another process writes the records of this connection and did not end in time: "+
+				"wait for it or stop it, then run again: %w", name, err)
+		}
 	}
 	if err == nil {
 		_, err = conn.Exec(ctx, "COMMIT")

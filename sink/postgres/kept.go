@@ -123,9 +123,15 @@ func (k *Kept) Streams(ctx context.Context) ([]string, error) {
 	return names, k.explain(err)
 }
 
-// Count returns the number of records of a stream. See [collect.Kept].
+// Count returns the number of records of a stream. Only ctx bounds it: in a large table it may
+// take longer than other statements. See [collect.Kept].
 func (k *Kept) Count(ctx context.Context, stream collect.StreamInfo) (n int64, err error) {
-	err = k.conn.QueryRow(ctx, `SELECT count(*) FROM `+k.catalog(stream.Name)).Scan(&n)
+	err = pgx.BeginFunc(ctx, k.conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, `SELECT count(*) FROM `+k.catalog(stream.Name)).Scan(&n)
+	})
 	return n, k.explain(err)
 }
 

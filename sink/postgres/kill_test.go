@@ -3,12 +3,18 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,9 +51,9 @@ func gather(state, at, run string) (err error) {
 		return err
 	}
 	b := &sinktest.Bench[collect.Recognizer]{Store: s, Sink: postgres.For("c", at, "", state)}
-	for {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		b.Lease, err = s.Acquire(ctx, collect.LeaseRequest{Connection: "c", Run: run, Holder: run, Now: time.Now(), TTL: lifetime})
-		if _, held := errors.AsType[*collect.HeldError](err); !held {
+		if _, held := errors.AsType[*collect.HeldError](err); !held || time.Now().After(deadline) {
 			break
 		}
 		<-time.After(5 * time.Millisecond)
@@ -285,4 +291,95 @@ func (b *bench) records(t sinktest.TB, stream collect.StreamInfo) map[[2]string]
 		}
 	}
 	return all
+}
+
+// A session that waits for the lock of the sink longer than statements may take says who has
+// it. A table is counted however long that takes.
+func TestWhatTakesLongerThanAStatement(t *testing.T) {
+	b := newBench(t, pgserver.Shared(t), false)
+	b.Put(t, "talks", sinktest.Record("1", `{"a":1}`), sinktest.Record("2", `{"a":2}`))
+	state, err := b.Store.Load(t.Context(), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = postgres.NewDatabase(b.at+"&statement_timeout=2000", "", "c").Open(t.Context(), state.Sink, streams)
+	sinktest.Says(t, err, "another process writes the records of this connection")
+	if strings.Contains(err.Error(), "locks the table") {
+		t.Errorf("the error is about a table: %v", err)
+	}
+
+	b.exec(t, `ALTER TABLE talks RENAME TO all_talks`)
+	b.exec(t, `CREATE VIEW talks AS SELECT * FROM all_talks WHERE current_setting('statement_timeout') = '0'`)
+	kept, err := postgres.OpenKept(t.Context(), postgres.For("c", b.at, "", "").Location(), []string{b.at}, "c", nil, b.Streams)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = kept.Close() }()
+	if n, err := kept.Count(t.Context(), streams[0]); err != nil || n != 2 {
+		t.Errorf("%d records without a timeout, %v; want 2", n, err)
+	}
+}
+
+// The network is gone when a transaction that failed is to be rolled back.
+func TestARollbackThatIsNotAnswered(t *testing.T) {
+	b := newBench(t, pgserver.Shared(t), false)
+	b.Put(t, "talks", sinktest.Record("1", `{"a":1}`))
+	if err := b.Sink.Close(); err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(b.at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer func() { _ = l.Close() }()
+	opened := make(chan struct{})
+	server, swallowed := u.Host, make(chan struct{}, 10)
+	through := func(here net.Conn) {
+		defer func() { _ = here.Close() }()
+		there, err := net.Dial("tcp", server)
+		if err != nil {
+			return
+		}
+		defer func() { _ = there.Close() }()
+		work.Go(func() { _, _ = io.Copy(here, there) })
+		for data := make([]byte, 64<<10); ; {
+			n, err := here.Read(data)
+			if bytes.Contains(data[:n], []byte("ROLLBACK")) {
+				swallowed <- struct{}{}
+				<-opened
+				return
+			}
+			if _, wrong := there.Write(data[:n]); err != nil || wrong != nil {
+				return
+			}
+		}
+	}
+	work.Go(func() {
+		for {
+			here, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() { through(here) })
+		}
+	})
+	u.Host = l.Addr().String()
+	d := postgres.NewDatabase(u.String(), "", "c")
+	defer func() { _ = d.Close() }()
+	err = d.Open(t.Context(), json.RawMessage(`{"postgres":{"id":"another","begun":"1","slice":1}}`), streams)
+	close(opened)
+	if err == nil {
+		t.Error("opened with the position of another state")
+	}
+	select {
+	case <-swallowed:
+	default:
+		t.Errorf("nothing was rolled back: %v", err)
+	}
 }

@@ -36,7 +36,7 @@ func count(at, run string) error {
 		return err
 	}
 	l, err := s.Acquire(ctx, collect.LeaseRequest{Connection: "c", Run: run, Holder: run, Now: time.Now(), TTL: lifetime})
-	for isHeld(err) { // until the server has noticed that the last process is dead
+	for deadline := time.Now().Add(5 * time.Minute); isHeld(err) && time.Now().Before(deadline); { // until the server has noticed that the last process is dead
 		<-time.After(5 * time.Millisecond)
 		l, err = s.Acquire(ctx, collect.LeaseRequest{Connection: "c", Run: run, Holder: run, Now: time.Now(), TTL: lifetime})
 	}
