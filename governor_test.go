@@ -12,15 +12,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const (
 	ms  = time.Millisecond

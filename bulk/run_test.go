@@ -13,12 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/control"
 	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/journal"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/ledger"
 	"github.com/headway-go/headway/reason"
 )
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 		child()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func refusal(class reason.Class, why reason.Reason, change func(*bulk.Outcome)) *bulk.Outcome {

@@ -23,13 +23,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway/daemon"
 	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/internal/leaktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // Canaries: none may appear outside of the request that it belongs to.
 const (

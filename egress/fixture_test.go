@@ -14,11 +14,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	headway "github.com/headway-go/headway"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/egress/provider"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/serve"
@@ -28,8 +27,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// net/http lingers half a second over a connection that it ends early.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*conn).closeWriteAndWait"))
+	leaktest.Main(m)
 }
 
 // serveOn serves a handler over pipes and gives a transport that reaches it.

@@ -19,11 +19,12 @@ import (
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/fleet"
 	"github.com/headway-go/headway/internal/fleettest"
+	"github.com/headway-go/headway/internal/leaktest"
 )
 
 func TestMain(m *testing.M) {
 	// A closed client of Valkey may have a pause of at most one second left.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	leaktest.Main(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
 // inProcess is a server in this process.

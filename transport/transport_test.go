@@ -17,15 +17,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/retry"
 	"github.com/headway-go/headway/transport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // pipes is a listener whose connections are in memory, so that a server can run
 // in a synctest bubble.

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
@@ -20,13 +18,14 @@ import (
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // callers are the callers by the key that they present.
 var callers = map[string]api.Caller{

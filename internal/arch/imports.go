@@ -82,6 +82,7 @@ var onlyTests = map[string]string{
 	fleetTest: "only a test holds a fleet against what fleets have to do",
 	fullDisk:  "only a test takes space away from itself",
 	goldens:   "only a test compares with golden files",
+	leakTest:  "only a test looks for goroutines that were left",
 	longTest:  "only a test has the flag -long",
 	pgServer:  "only a test starts a database server",
 	pipeNet:   "only a test needs a network without sockets",

@@ -46,12 +46,13 @@ const (
 	// harness is what the end-to-end tests share; nothing else imports it, not
 	// even another test.
 	harness = "e2e/internal/harness"
-	// debian, fleetTest, fullDisk, goldens, longTest, pgServer, pipeNet, powerCut and sinkTest are for tests; nothing else
-	// imports them.
+	// debian, fleetTest, fullDisk, goldens, leakTest, longTest, pgServer, pipeNet, powerCut and
+	// sinkTest are for tests; nothing else imports them.
 	debian    = "internal/debian"
 	fleetTest = "internal/fleettest"
 	fullDisk  = "internal/fulldisk"
 	goldens   = "internal/golden"
+	leakTest  = "internal/leaktest"
 	longTest  = "internal/longtest"
 	pgServer  = "internal/pgserver"
 	pipeNet   = "internal/pipenet"
@@ -236,6 +237,12 @@ var Headway = Law{
 			Imports:   slices.Concat([]string{"store/...", "fleet/...", "connector", "internal/memory", "internal/lockfile", "internal/fault", "internal/pgsql", "internal/sqlitefile"}, shells, core),
 			Libraries: []string{"*"},
 			Why:       "a store implements interfaces that its consumers declare; it knows neither the daemon nor the sinks beside it",
+		},
+		{
+			Covers:    []string{sinkTest},
+			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/fault", leakTest},
+			Libraries: []string{"*"},
+			Why:       "it writes to a sink and kills it, as every test of a sink does",
 		},
 		{
 			Covers:    []string{"sink/..."},
@@ -425,9 +432,14 @@ var Headway = Law{
 			Why:    "it only reads a flag of tests",
 		},
 		{
+			Covers:    []string{leakTest},
+			Libraries: []string{"go.uber.org/goleak"},
+			Why:       "it only looks for goroutines that a package's tests have left",
+		},
+		{
 			Covers:    []string{pgServer},
-			Imports:   []string{debian},
-			Libraries: []string{"github.com/jackc/pgx", "go.uber.org/goleak"},
+			Imports:   []string{debian, leakTest},
+			Libraries: []string{"github.com/jackc/pgx"},
 			Why:       "it only starts and stops a database server for the test that asks for it; what is in it is the test's business",
 		},
 		{

@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var began = time.Date(2026, 11, 23, 23, 59, 0, 0, time.UTC)
 

@@ -14,19 +14,19 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/events"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const key = "hw_canary-key"
 

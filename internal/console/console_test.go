@@ -20,8 +20,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/egress"
@@ -31,13 +29,14 @@ import (
 	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/samples"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // world is a console with all that it reads.
 type world struct {

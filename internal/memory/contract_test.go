@@ -9,16 +9,15 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/memory"
 	"github.com/headway-go/headway/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestContract(t *testing.T) {
 	storetest.Run(t, func(*testing.T) collect.Store { return memory.New() })

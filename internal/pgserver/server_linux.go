@@ -30,9 +30,9 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver
-	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/internal/debian"
+	"github.com/headway-go/headway/internal/leaktest"
 )
 
 // Server is one PostgreSQL server. Make one with [New], or take [Shared].
@@ -62,7 +62,7 @@ func Main(m *testing.M, task string, run func(args []string) error) {
 	if shared != nil {
 		shared.close()
 	}
-	if err := goleak.Find(); err != nil && code == 0 {
+	if err := leaktest.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

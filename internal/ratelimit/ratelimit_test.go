@@ -15,7 +15,6 @@ import (
 
 	descriptor "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -24,13 +23,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/headway-go/headway/internal/api"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/ratelimit"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // world is a server with two quotas, and a client of the protocol as go-control-plane makes it.
 type world struct {

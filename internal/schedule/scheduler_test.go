@@ -13,18 +13,17 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/connector/rest"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/schedule"
 	"github.com/headway-go/headway/retry"
 	"github.com/headway-go/headway/store/sqlite"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // source is a provider with one page; it refuses credentials on demand.
 type source struct {

@@ -13,15 +13,15 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/egress"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/telemetry"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // collector keeps what is exported to it. In protobuf texts and ids stand as
 // they are, so that they can be looked for in the bytes.

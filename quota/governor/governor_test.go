@@ -12,14 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func oneModel(l quota.Limits) quota.Config {
 	return quota.Config{Models: map[string]quota.Model{"m": {Limits: l}}}

@@ -11,9 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/powercut"
 	"github.com/headway-go/headway/sink/internal/sinktest"
 	"github.com/headway-go/headway/sink/sqlite"
@@ -198,7 +197,7 @@ func restored(t sinktest.TB, names []string, values []any, kinds map[string]stri
 
 func TestMain(m *testing.M) {
 	child()
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func openRaw(t *testing.T, path string) *sql.DB {

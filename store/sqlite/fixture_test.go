@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/powercut"
 	"github.com/headway-go/headway/store/sqlite"
@@ -140,7 +139,7 @@ func says(t *testing.T, what string, err error, parts ...string) {
 
 func TestMain(m *testing.M) {
 	child()
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 func TestContract(t *testing.T) {

@@ -16,15 +16,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/internal/sim/provider"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/serve"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestTokenComesFirst(t *testing.T) {
 	var log bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/headway-go/headway/internal/leaktest"
 )
 
 // Main runs the tests of a package and fails if they leak goroutines. With a task
@@ -31,7 +31,7 @@ func Main(m *testing.M, task string, open func(dir string) error) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(m)
+	leaktest.Main(m)
 }
 
 // Hold starts this test binary again with one more environment variable, and waits until

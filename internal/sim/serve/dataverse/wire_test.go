@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/headway-go/headway/bulk"
 	"github.com/headway-go/headway/bulk/target"
 	"github.com/headway-go/headway/internal/dispatch"
 	"github.com/headway-go/headway/internal/journal"
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/serve"
@@ -25,7 +25,7 @@ import (
 	"github.com/headway-go/headway/reason"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // tokens are the users' of a target file.
 func tokens(name string) (string, bool) { return "token-of-" + name, true }

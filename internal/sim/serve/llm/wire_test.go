@@ -12,8 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/headway-go/headway/internal/leaktest"
 	"github.com/headway-go/headway/internal/pipenet"
 	"github.com/headway-go/headway/internal/sim/scenario"
 	"github.com/headway-go/headway/internal/sim/serve"
@@ -22,7 +21,7 @@ import (
 	"github.com/headway-go/headway/signal"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // instant is a provider that answers at once, with the limits and other entries
 // of a scenario's section.
