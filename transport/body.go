@@ -112,6 +112,40 @@ func IsTLS(err error) bool { return wire.Untrusted(err) }
 // connection.
 var ErrResent = wire.ErrResent
 
+// outbound returns the request to send: a copy with its own body and the attempt's timeout,
+// or req itself where it needs neither. The function ends the attempt.
+func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.CancelFunc, error) {
+	if n == 1 && t.o.Timeout == 0 && t.plain && req.URL != nil && req.URL.Scheme == "http" {
+		return req, func() {}, nil
+	}
+	ctx, cancel := onFewConnections(req.Context())
+	if t.o.Timeout > 0 {
+		bounded, end := context.WithTimeout(ctx, t.o.Timeout)
+		within := cancel
+		ctx, cancel = bounded, func() {
+			end()
+			within()
+		}
+	}
+	out := req.WithContext(ctx) // a RoundTripper may not change the header, so that it can be shared
+	if n > 1 && req.GetBody != nil {
+		body, err := req.GetBody()
+		if err != nil {
+			cancel()
+			return nil, nil, fmt.Errorf("transport: rewinding the body for attempt %d: %w", n, err)
+		}
+		out.Body = body
+	}
+	return out, cancel, nil
+}
+
+// isPlain reports whether a request for an http URL can only go by HTTP/1, which sends it over
+// one new connection at most.
+func isPlain(base http.RoundTripper) bool {
+	t, ok := base.(*http.Transport)
+	return ok && t != nil && (t.Protocols == nil || !t.Protocols.UnencryptedHTTP2())
+}
+
 // onFewConnections returns a context that ends with the cause [ErrResent] when its request
 // needs too many new connections.
 func onFewConnections(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -14,7 +14,9 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
+	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/internal/wire"
 	"github.com/headway-go/headway/reason"
 )
@@ -165,6 +167,49 @@ func TestWhatAnAttemptWithoutAResponseStandsFor(t *testing.T) {
 	} {
 		if class, final := lost(tt.ctx, tt.err); class != tt.class || final != tt.final {
 			t.Errorf("%s: %v, final %v; want %v, %v", tt.name, class, final, tt.class, tt.final)
+		}
+	}
+}
+
+// TestWhichRequestsAreSentAsTheyAre: only those that cannot go over many new connections, with
+// nothing to add to them.
+func TestWhichRequestsAreSentAsTheyAre(t *testing.T) {
+	h2c := new(http.Protocols)
+	h2c.SetUnencryptedHTTP2(true)
+	g, err := headway.New(headway.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		o    Options
+		url  string
+		n    int
+		want bool
+	}{
+		{"the default", Options{}, "http://x", 1, true},
+		{"HTTP/1", Options{Base: &http.Transport{Protocols: new(http.Protocols)}}, "http://x", 1, true},
+		{"TLS", Options{}, "https://x", 1, false},
+		{"HTTP/2 without TLS", Options{Base: &http.Transport{Protocols: h2c}}, "http://x", 1, false},
+		{"an unknown transport", Options{Base: struct{ http.RoundTripper }{http.DefaultTransport}}, "http://x", 1, false},
+		{"a timeout", Options{Timeout: time.Second}, "http://x", 1, false},
+		{"a retry", Options{}, "http://x", 2, false},
+	} {
+		tr, err := New(g, tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, tt.url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, end, err := tr.outbound(req, tt.n)
+		if err != nil || (out == req) != tt.want {
+			t.Errorf("%s: as it is: %v, want %v; %v", tt.name, out == req, tt.want, err)
+		}
+		end()
+		if ended := out.Context().Err() != nil; ended == tt.want {
+			t.Errorf("%s: the context of the attempt has ended: %v", tt.name, ended)
 		}
 	}
 }

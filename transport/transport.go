@@ -125,6 +125,7 @@ type Attempt struct {
 type Transport struct {
 	governor *headway.Governor
 	o        Options
+	plain    bool // http URLs go by HTTP/1 only
 
 	mu     sync.Mutex
 	budget retry.Budget
@@ -165,7 +166,7 @@ func New(g *Governor, o Options) (*Transport, error) {
 	if o.Retryable == nil {
 		o.Retryable = Idempotent
 	}
-	t := &Transport{governor: g, o: o, budget: retry.NewBudget(o.Budget)}
+	t := &Transport{governor: g, o: o, plain: isPlain(o.Base), budget: retry.NewBudget(o.Budget)}
 	if err := t.begin(""); err != nil {
 		return nil, err
 	}
@@ -367,30 +368,6 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.
 	return permit, err
 }
 
-// outbound returns the request to send: a copy with its own body and the attempt's timeout.
-func (t *Transport) outbound(req *http.Request, n int) (*http.Request, context.CancelFunc, error) {
-	ctx, cancel := onFewConnections(req.Context())
-	if t.o.Timeout > 0 {
-		bounded, end := context.WithTimeout(ctx, t.o.Timeout)
-		within := cancel
-		ctx, cancel = bounded, func() {
-			end()
-			within()
-		}
-	}
-	out := req.Clone(ctx)
-	out.Trailer = req.Trailer // filled in at the end of the body
-	if n > 1 && req.GetBody != nil {
-		body, err := req.GetBody()
-		if err != nil {
-			cancel()
-			return nil, nil, fmt.Errorf("transport: rewinding the body for attempt %d: %w", n, err)
-		}
-		out.Body = body
-	}
-	return out, cancel, nil
-}
-
 // read returns the signal of a response and what the profile adds to it. For a failure it
 // reads the beginning of the body and puts it back.
 func (t *Transport) read(now time.Time, req *http.Request, pool string, res *http.Response) (s signal.Signal, final bool, said headway.Outcome) {
@@ -404,7 +381,9 @@ func (t *Transport) read(now time.Time, req *http.Request, pool string, res *htt
 	}
 	s = signal.Read(now, res.StatusCode, res.Header, head)
 	if t.o.Profile != nil {
-		said.Pool, said.Cost, said.Account = t.o.Profile.Read(now, req, pool, res.StatusCode, res.Header, head, &s)
+		corrected := s // s itself stays off the heap
+		said.Pool, said.Cost, said.Account = t.o.Profile.Read(now, req, pool, res.StatusCode, res.Header, head, &corrected)
+		s = corrected
 	}
 	if t.o.Classify != nil && (failed || t.o.Whole > 0) {
 		if c, ok := t.o.Classify(res.StatusCode, res.Header, head[:min(len(head), signal.MaxBody)]); ok {
