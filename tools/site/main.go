@@ -308,13 +308,14 @@ input { width: 100%; font: inherit; padding: .3rem .5rem; color: inherit; backgr
 pre { background: var(--soft); border: 1px solid var(--line); padding: .8rem; overflow: auto; border-radius: 6px; font-size: 14px; line-height: 1.45; }
 code { font: .9em ui-monospace, monospace; overflow-wrap: anywhere; }
 pre code { overflow-wrap: normal; font-size: 1em; }
+td:first-child code { white-space: nowrap; }
 table { display: block; overflow: auto; border-collapse: collapse; font-size: 15px; }
 th, td { border: 1px solid var(--line); padding: .35rem .6rem; text-align: left; vertical-align: top; }
 th { background: var(--soft); }
 img { max-width: 100%; background: #fff; }
 h1, h2, h3 { line-height: 1.25; } h2 { border-bottom: 1px solid var(--line); padding-bottom: .3rem; margin-top: 2.2rem; }
 .skip { position: absolute; left: -99rem; } .skip:focus { left: 1rem; top: 1rem; background: var(--page); padding: .5rem; }
-@media (max-width: 55rem) { body { display: block; } nav { position: static; height: auto; border: 0; border-bottom: 1px solid var(--line); } main { padding: 1rem; } }
+@media (max-width: 55rem) { body { display: flex; flex-direction: column; } nav { order: 2; position: static; height: auto; border: 0; border-top: 1px solid var(--line); } main { padding: 1rem; } }
 </style>
 <a class="skip" href="#main">To the text</a>
 <nav aria-label="Pages">
