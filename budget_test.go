@@ -310,7 +310,7 @@ func TestAFleetGrantsNoPermitForAFullBudget(t *testing.T) {
 			}
 			hear(fmt.Sprintf(`{"at": %d, "grants": [%d]}`, time.Since(begun), ids[0]))
 		}
-		grant(asked()) // nobody knows yet that there is no room
+		grant(asked()) // it is not known yet that there is no room
 		if said := box.says(); !strings.Contains(said, `"done":[{"id":1`) || !strings.Contains(said, `"drops":[2,3]`) {
 			t.Errorf("without room it says %s", said)
 		}

@@ -45,14 +45,14 @@ func FirstMembers(seed uint64, n int) ([]population.Member, error) {
 	return members, nil
 }
 
-// Crowd is how a law fared on a population, and how everybody did on its first
+// Crowd is the result of a law on a population, and how everybody did on its first
 // members.
 type Crowd struct {
 	Drawing
 	// Report is the law's, on all of it.
 	Report *population.Report
 	// Names are headway's laws, the informed client and the rivals, in the order of
-	// the tables; First is how each fared on the first members.
+	// the tables; First is the result of each on the first members.
 	Names []string
 	First map[string]*population.Report
 	// Cut is in how many members a rival's run was cut.

@@ -10,7 +10,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// Standing is how one law or rival fared in one scenario, over its seeds: means,
+// Standing is the result of one law or rival in one scenario, over its seeds: means,
 // unless something else is said.
 type Standing struct {
 	Scenario *scenario.Scenario

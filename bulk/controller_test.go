@@ -115,7 +115,7 @@ func TestTypesShareTheBudgetOfExecutionTime(t *testing.T) {
 		c := newController(t, control.ParallelismParams{})
 		account, contact := bulk.Key{Connection: "crm", Type: "account"}, bulk.Key{Connection: "crm", Type: "contact"}
 		if got := c.Parallelism(account, 0); got != 26 {
-			t.Fatalf("before the server tells it is %d", got)
+			t.Fatalf("before the server recommends a level it is %d", got)
 		}
 		c.Budget("crm", 0, time.Second)
 		c.Budget("crm", 1200*time.Second, 300*time.Second)

@@ -105,7 +105,7 @@ type (
 	Counts = dispatch.Counts
 	// IdentityState is how one identity stands, embedded in [IdentityProgress].
 	IdentityState = dispatch.Identity
-	// Input tells one input from others, so that a load is resumed with the same one.
+	// Input distinguishes inputs, so that a load is resumed with the same one.
 	Input = journal.Input
 )
 

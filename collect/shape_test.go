@@ -250,8 +250,8 @@ func TestAChangedSinkSaysWhatBecomesOfWhatWasCollected(t *testing.T) {
 		{"another kind, nowhere in particular", Location{Kind: "singer"}, Location{Kind: "airbyte"}, true},
 		{"a path where none was on record", Location{Kind: "jsonl"}, jsonl, false},
 		{"no path where one was on record", jsonl, Location{Kind: "jsonl"}, true},
-		{"nobody knows what was", Location{}, jsonl, false},
-		{"nobody knows what is", jsonl, Location{}, false},
+		{"the former sink is unknown", Location{}, jsonl, false},
+		{"the current sink is unknown", jsonl, Location{}, false},
 	} {
 		want := Change{}
 		if tt.changed {
@@ -311,7 +311,7 @@ func TestPositionOfAReopenedSink(t *testing.T) {
 		err     string
 	}{
 		{name: "where it was", was: files, former: former, at: "7"},
-		{name: "nobody knows where it was", at: "7"},
+		{name: "the former position is unknown", at: "7"},
 		{name: "moved with its files", was: other, mine: true, former: former, at: "7", want: []ChangeKind{SinkMoved}},
 		{name: "at another place", was: other, former: former[:1], want: []ChangeKind{SinkChanged}},
 		{name: "of another kind, though it knows the files", was: tables, mine: true, want: []ChangeKind{SinkChanged}},

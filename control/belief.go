@@ -51,7 +51,7 @@ type Belief struct {
 
 // Fact is one limit that a response advertised, as of when it was settled.
 type Fact struct {
-	// Name tells limits of one provider apart.
+	// Name distinguishes limits of one provider.
 	Name string
 	// PerCost says that it counts cost and not attempts.
 	PerCost bool

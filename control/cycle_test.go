@@ -497,7 +497,7 @@ func TestRecount(t *testing.T) {
 	}
 }
 
-// teller is a limiter that tells what is left of it and when all is back, as
+// teller is a limiter that reports what is left of it and when it is full again, as
 // OpenAI's headers do, whatever kind it is.
 type teller interface {
 	arrive(now time.Duration, cost float64) (ok bool, retryAfter time.Duration)
@@ -576,7 +576,7 @@ func (b *tokenBucket) tell(now time.Duration) control.Fact {
 	}
 }
 
-// follow plays a law against what tells of itself: one attempt at a time, each
+// follow runs a law against a limiter that reports its state: one attempt at a time, each
 // answered after a tenth of a second.
 func follow(t *testing.T, l teller, span time.Duration, costs []float64, strangers time.Duration) (used float64, refused int, silence time.Duration) {
 	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})
@@ -652,7 +652,7 @@ func TestAToldBucketIsNotTakenForASlidingWindow(t *testing.T) {
 	}
 }
 
-// One response that tells when all is back may tell of a window or of a bucket:
+// A single response with a reset may belong to a window or to a bucket:
 // nothing is believed of either until more was used.
 func TestOneToldResetIsNoBelief(t *testing.T) {
 	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms})

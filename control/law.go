@@ -47,11 +47,11 @@ type Law interface {
 	// lets the next attempt of the given cost go; [Never] when that takes an
 	// outcome first. It changes nothing that decides.
 	Hold(now time.Duration, cost float64) time.Duration
-	// Sent tells of an attempt at the instant of its admission. The cost is what
+	// Sent records an attempt at the instant of its admission. The cost is what
 	// it is thought to take of a limit that does not count attempts but units; 1
 	// where there is no such limit.
 	Sent(now time.Duration, cost float64)
-	// Observe tells how an attempt ended and reports what that changed.
+	// Observe records how an attempt ended and reports what that changed.
 	Observe(o Observation) Change
 	// Belief is what the law holds the provider's limit to be; its kind is
 	// [Unknown] for a law that holds no belief, or none yet.

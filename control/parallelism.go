@@ -58,7 +58,7 @@ func (l *Parallelism) Level(now time.Duration, inFlight int) int {
 	return l.level()
 }
 
-// Success tells of an attempt that was sent at sent and served at now. busy is
+// Success records an attempt that was sent at sent and served at now. busy is
 // how long the server says that it worked on it; 0 when it does not say, and all
 // of the time counts. grew says that the level rose.
 func (l *Parallelism) Success(sent, now, busy time.Duration) (grew bool) {
@@ -87,7 +87,7 @@ func (l *Parallelism) Success(sent, now, busy time.Duration) (grew bool) {
 	return l.level() > before
 }
 
-// Throttle tells of an attempt that was sent at sent and refused for rate or
+// Throttle records an attempt that was sent at sent and refused for rate or
 // load at now. wait is how long the server asks to wait; 0 when it named none. fresh
 // says that it is the first of its epoch, so that it lowered the level (where
 // that is possible); the others are counted and change nothing.
@@ -110,7 +110,7 @@ func (l *Parallelism) Throttle(sent, now, wait time.Duration) (fresh bool) {
 	return true
 }
 
-// Recommend tells how many attempts under way the server asks for. Less than
+// Recommend sets how many attempts in flight the server recommends. Less than
 // before takes effect at once; more is grown into. What is not a recommendation
 // (below 1) is ignored, and what is above the owner's ceiling is cut to it.
 func (l *Parallelism) Recommend(n int) {
@@ -122,7 +122,7 @@ func (l *Parallelism) Recommend(n int) {
 	l.lastGood = max(min(l.lastGood, l.max), l.least())
 }
 
-// Budget tells how much execution time the server allows in each window, as
+// Budget sets how much execution time the server allows in each window, as
 // learned from what it says. Figures that are not positive are ignored.
 func (l *Parallelism) Budget(busy, window time.Duration) {
 	if busy > 0 && window > 0 {
@@ -181,7 +181,7 @@ func (l *Parallelism) ceiling() int {
 	if l.budget == 0 {
 		return l.max
 	}
-	share := 1.0 // until a batch tells, all of its time counts
+	share := 1.0 // until a batch reports it, all of its time counts
 	if l.busy > 0 {
 		share = float64(l.took) / float64(l.busy)
 	}

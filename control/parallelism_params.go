@@ -38,7 +38,7 @@ type ParallelismParams struct {
 	IdleReset time.Duration
 	// BusyBudget is how much execution time the server allows in each BusyWindow,
 	// over all requests (Dataverse: 1,200 s in 300 s). 0: unknown, until
-	// [Parallelism.Budget] tells.
+	// [Parallelism.Budget] sets it.
 	BusyBudget, BusyWindow time.Duration
 }
 

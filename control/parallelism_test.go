@@ -21,7 +21,7 @@ func newParallelism(t testing.TB, p control.ParallelismParams) control.Paralleli
 	return control.NewParallelism(&resolved, 0)
 }
 
-// succeed tells of three successes at each of the instants, five seconds apart.
+// succeed records three successes at each of the instants, five seconds apart.
 func succeed(l *control.Parallelism, from time.Duration) time.Duration {
 	now := from + 5*sec
 	for range 3 {

@@ -90,7 +90,7 @@ type (
 	SimulatorMenu     = api.SimulatorMenu
 	SimulatorScenario = api.SimulatorScenario
 	SimulatorPick     = api.SimulatorPick
-	// Simulation asks to run a scenario under laws; Simulated is what came of it, for each
+	// Simulation asks to run a scenario under laws; Simulated is its result, for each
 	// law a SimulatedLaw with figures of the type SimulatedFigure.
 	Simulation      = api.Simulation
 	Simulated       = api.Simulated

@@ -182,8 +182,8 @@ func TestABurstThatTheProviderRefusesIsSpread(t *testing.T) {
 	})
 }
 
-// tells is a provider that tells the same figures of every call.
-func tells(input, output int) http.Handler {
+// reports returns a provider that reports the same usage for every call.
+func reports(input, output int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		w.Header().Set("Content-Type", "application/json")
@@ -214,7 +214,7 @@ const (
 func TestImagesTeachNothingOfTheText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// A hundred tokens for the image and some for four words of text.
-		transport, _ := serveOn(t, tells(130, 5))
+		transport, _ := serveOn(t, reports(130, 5))
 		x := newRig(t, provider.OpenAI, transport, nil)
 		first := x.repeat(t, 1, chatPath, wordsOnly).Estimated.Input
 		x = newRig(t, provider.OpenAI, transport, nil)
@@ -235,7 +235,7 @@ func TestImagesTeachNothingOfTheText(t *testing.T) {
 func TestOutputIsExpectedForEachChoice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const choices = `,"n":3,"messages":[]}`
-		transport, _ := serveOn(t, tells(10, 300))
+		transport, _ := serveOn(t, reports(10, 300))
 		x := newRig(t, provider.OpenAI, transport, nil)
 		if got := x.repeat(t, 1, chatPath, `{"model":"m"`+choices).Estimated.Output; got != 3*estimate.DefaultOutput {
 			t.Errorf("at first %d are expected of three answers, want %d", got, 3*estimate.DefaultOutput)
@@ -255,7 +255,7 @@ func TestOutputIsExpectedForEachChoice(t *testing.T) {
 
 func TestEmbeddingsHaveNoOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		transport, _ := serveOn(t, tells(2, 0))
+		transport, _ := serveOn(t, reports(2, 0))
 		x := newRig(t, provider.OpenAI, transport, nil)
 		c := x.repeat(t, 1, "/p/v1/embeddings", `{"model":"m","input":"some words"}`)
 		if c.Estimated.Output != 0 || c.Estimated.Input == 0 || c.Used.Input != 2 {

@@ -29,7 +29,7 @@ type play struct {
 	permits []quota.Permit // in the order in which they were given
 }
 
-// runs plays the rows and compares the whole of what came of them.
+// runs plays the rows and compares all their results.
 func runs(t *testing.T, c quota.Config, rows []row) {
 	t.Helper()
 	p := &play{g: governor(t, c)}

@@ -180,7 +180,7 @@ func TestStatesAndFactorsMoveAtTheirBounds(t *testing.T) {
 			{6 * sec, uses(1), "THROTTLED THROTTLED by model m, 666.666667ms; model m normal>throttle bucket_empty; model m throttle 667ms; model m x2"}, // 0.9
 			{6 * sec, settles(0, quota.Usage{Input: 9, Cached: 1}), "ends; model m throttle>normal resume; model m resume"},
 		}},
-		"a model that is gone tells nothing": {advised(quota.Limits{MaxDailyTokens: 5000}), []row{
+		"a removed model advises nothing": {advised(quota.Limits{MaxDailyTokens: 5000}), []row{
 			{0, asks(ask(850)), "approved 850/1000 soft_pressure" + toSoft + "0.85 of 60000ms; model m x0.85"},
 			{0, asks(ask(1)), "approved 851/1000 soft_pressure"},
 			{0, replaces(quota.Config{}), "replaced; global config"},

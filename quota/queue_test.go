@@ -22,7 +22,7 @@ func enqueue(t testing.TB, g *quota.Governor, at time.Duration, r quota.Request,
 }
 
 // drive plays the shell: it grants at every instant that the governor names,
-// and tells the order of the approved.
+// and returns the order of approval.
 func drive(t testing.TB, g *quota.Governor, from, until time.Duration) (order []quota.Waiter, at map[quota.Waiter]time.Duration) {
 	t.Helper()
 	at = map[quota.Waiter]time.Duration{}

@@ -54,7 +54,7 @@ func TestAnEpisodeGoesOnWhileEveryTokenIsTakenAtOnce(t *testing.T) {
 		refused(t, g, at, ask(1), quota.CodeThrottled)
 		d := approve(t, g, at+sec, ask(1))
 		if d.Advisory&quota.AdviseThrottled == 0 {
-			t.Fatal("an approval in the episode does not tell of it")
+			t.Fatal("an approval in the episode does not mention it")
 		}
 	}
 	g.Advance(time.Hour)
@@ -85,7 +85,7 @@ func TestWhatIsHeldBackIsOneEpisodeOfTheGlobalScope(t *testing.T) {
 	g.HoldBack(sec, ask(1), 10*sec) // shorter than what was said before
 	g.HoldBack(2*sec, ask(1), 40*sec)
 	if d := approve(t, g, 3*sec, ask(1)); d.Advisory&quota.AdviseThrottled == 0 {
-		t.Error("an approval in the episode does not tell of it")
+		t.Error("an approval in the episode does not mention it")
 	}
 	if f := g.Factor(3*sec, ask(1)); f != 2 {
 		t.Errorf("the factor is %v, want 2", f)
@@ -481,7 +481,7 @@ func TestScopesAreBounded(t *testing.T) {
 		if d := g.Approve(0, of(100+i)); d.Approved {
 			shared++
 			if d.Advisory&quota.AdviseShared == 0 {
-				t.Error("no advisory tells of the shared scope")
+				t.Error("no advisory is about the shared scope")
 			}
 			settle(t, g, 0, d.Permit, 0)
 		}

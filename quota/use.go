@@ -190,7 +190,7 @@ func (g *Governor) nodeOf(s Scope, counted *calendar, now time.Duration) *node {
 	return a.gone[s.Model]
 }
 
-// Exchange is what a member of a fleet tells the server that holds the fleet's budgets, and
+// Exchange is what a member of a fleet reports to the server that holds the fleet's budgets, and
 // asks of it. The server carries it out in one step.
 type Exchange struct {
 	// Budgets are the budgets that the exchange is about.

@@ -230,7 +230,7 @@ func (p *place) bulk(code int, args ...string) harness.Outcome {
 		p.t.Fatalf("headway bulk %s: want exit code %d: %s", strings.Join(args, " "), code, o)
 	}
 	if strings.Contains(o.Stdout+o.Stderr, harness.Token) {
-		p.t.Errorf("headway bulk %s tells the credential: %s", strings.Join(args, " "), o)
+		p.t.Errorf("headway bulk %s shows the credential: %s", strings.Join(args, " "), o)
 	}
 	return o
 }

@@ -105,7 +105,7 @@ func (p *talkative) page(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, `{"items":[%s],"next_cursor":%s}`, strings.Join(items, ","), next)
 }
 
-// failure answers with a status and a body that tells everything it knows.
+// failure responds with a status and a body that contains everything it knows.
 func failure(code int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; i+1 < len(header); i += 2 {

@@ -137,7 +137,7 @@ func frame(w io.Writer, kind, flags byte, stream uint32, payload []byte) {
 	_, _ = w.Write(append(head, payload...))
 }
 
-// goAway tells that streams above last were not looked at, and why: in a code,
+// goAway reports that streams above last were not processed, and why: in a code,
 // and in words that say too much.
 func goAway(w io.Writer, last, code uint32) {
 	payload := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code)

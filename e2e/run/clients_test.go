@@ -124,7 +124,7 @@ func (p *program) there(t *testing.T) {
 	}
 }
 
-// result is what came of one program under one limit.
+// result is the result of one program under one limit.
 type result struct {
 	code, served, refused int
 	took                  time.Duration
@@ -263,7 +263,7 @@ func (r *result) good(t *testing.T, p *program) {
 	}
 }
 
-// text is the result as cells of the table: how it ended, and what came of it.
+// text is the result as cells of the table: how it ended, and its figures.
 func (r *result) text() string {
 	b := []string{fmt.Sprintf("%d answers in %s", r.served, r.took.Round(time.Second))}
 	if r.code != 0 {

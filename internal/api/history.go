@@ -336,7 +336,7 @@ type Simulation struct {
 	Seed int64    `json:"seed"`
 }
 
-// Simulated is what came of it.
+// Simulated is the result of a [Simulation].
 type Simulated struct {
 	Results []SimulatedLaw `json:"results"`
 }

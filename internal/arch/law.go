@@ -189,7 +189,7 @@ var Headway = Law{
 			Covers:    []string{"internal/keys"},
 			Imports:   []string{"reason"},
 			Libraries: []string{"*"},
-			Why:       "it only tells who presents a key, and who presents none too often",
+			Why:       "it only identifies who presents a key, and limits who presents invalid ones",
 		},
 		{
 			Covers:    []string{"egress/..."},

@@ -180,7 +180,7 @@ func (u *Usage) names(by []string) (into []any) {
 	return into
 }
 
-// group tells one row from another.
+// group identifies a row.
 func (u *Usage) group(by []string) string {
 	var b strings.Builder
 	for _, at := range u.names(by) {

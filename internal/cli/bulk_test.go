@@ -177,7 +177,7 @@ func TestBulkCheckSendsNothingAndShowsNoSecret(t *testing.T) {
 		}
 	}
 	if strings.Contains(out, "canary") {
-		t.Errorf("it tells the credential:\n%s", out)
+		t.Errorf("it shows the credential:\n%s", out)
 	}
 	if entries, err := os.ReadDir("."); err != nil || len(entries) != 2 {
 		t.Errorf("it left files: %v, %v", entries, err)

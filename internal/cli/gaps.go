@@ -134,7 +134,7 @@ func noGaps(cmd *cobra.Command, r collect.Reader, f collect.GapFilter) (string, 
 	return fmt.Sprintf("%s; %s quarantined (--status terminal lists them)", none, figure.Count(int64(len(quarantined)))), nil
 }
 
-// newGapsShow tells all of one gap.
+// newGapsShow shows one gap.
 func newGapsShow() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "show ID",

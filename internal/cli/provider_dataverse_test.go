@@ -126,7 +126,7 @@ func TestHelpTellsOfDataverse(t *testing.T) {
 	code, out, _ := simulate(t, "provider", "serve", "--help")
 	for _, want := range append([]string{"--data dataverse", "/-/dataverse", "CreateMultiple"}, flagsOfDataverse...) {
 		if code != exitOK || !strings.Contains(out, want) {
-			t.Errorf("exit %d, the help does not tell of %s", code, want)
+			t.Errorf("exit %d, the help does not mention %s", code, want)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func newSimRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FILE|NAME",
 		Short: "Run one scenario under one law",
-		Long: `Plays a scenario in virtual time and says how the law fared: what it was
+		Long: `Runs a scenario in virtual time and prints the results of the law: what it was
 admitted against a clairvoyant client (goodput ratio), how often it was refused,
 how long work waited, and whether it broke anything. What is not known, or has
 no meaning in the scenario, is "unknown", and null with --json.
@@ -197,7 +197,7 @@ a scenario in that of the laws.`,
 	return cmd
 }
 
-// report is what came of a simulation, in the forms that it can be had in.
+// report is the result of a simulation in its output formats.
 type report struct {
 	svg, text func(io.Writer) error
 	json      func() ([]byte, error)

@@ -207,7 +207,7 @@ func decimal(x *float64, decimals int, unit string) string {
 // resultText is a run's result for a person: every field, each with what it says.
 func resultText(r *sim.Result) string { return aligned(resultRows(r)) }
 
-// resultRows is what came of a run: names, values and what they say.
+// resultRows are the figures of a run: names, values and what they say.
 func resultRows(r *sim.Result) [][3]string {
 	harm, suspended := unknownText, "no"
 	if r.StrangersHarm != nil {

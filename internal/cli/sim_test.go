@@ -294,7 +294,7 @@ func TestPlotOfALoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(svg, []byte("dataverse-bulk-hint-drop under parallel")) || !bytes.Contains(svg, []byte("no throttles")) {
-		t.Error("the plot does not say what was run and what came of it")
+		t.Error("the plot does not show the run and its result")
 	}
 }
 

@@ -36,7 +36,7 @@ type destination struct {
 	piped bool
 	// onEvent lets the sink speak of the run; nil for most.
 	onEvent func(event.Event)
-	// follow tells the sink of the run; nil for most.
+	// follow gives the run to the sink; nil for most.
 	follow func(*collect.Collector)
 }
 

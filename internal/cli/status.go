@@ -197,7 +197,7 @@ func streamsOf(c collect.ConnectionStatus) []string {
 	return names
 }
 
-// streamText tells catch-up from steady state.
+// streamText says whether a stream is in catch-up or steady state.
 func streamText(c collect.ConnectionStatus, stream string) string {
 	var catchup, steady collect.Lane
 	for _, l := range c.Lanes {

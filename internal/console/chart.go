@@ -15,7 +15,7 @@ import (
 type chart struct {
 	Name, Span string
 	Known      bool
-	Runs       bool   // only the traces of runs tell of it
+	Runs       bool   // only the traces of runs have it
 	Data       string // the series as JSON, for the browser to draw
 	Summary    string
 	Rates      []string // points of lines: one line for each stretch that is known

@@ -142,7 +142,7 @@ func (s *stream) parts() (all []part, err error) {
 	return all, err
 }
 
-// nameList tells one set of rows from another.
+// nameList identifies a set of rows.
 func nameList(rows []Row) string {
 	var b strings.Builder
 	for _, r := range rows {

@@ -37,9 +37,9 @@ const (
 	WalkCompleted Name = "walk.completed"
 	// GapsServed: gaps are leased to the run, none was asked for.
 	GapsServed Name = "gaps.served"
-	// GapsSettled: what came of the gaps is known, and not durable.
+	// GapsSettled: the results of the gaps are known, but not durable.
 	GapsSettled Name = "gaps.settled"
-	// GapsRecovered: what came of the gaps is committed.
+	// GapsRecovered: the results of the gaps are committed.
 	GapsRecovered Name = "gaps.recovered"
 	// BacklogListed: a page of a backlog gap came, nothing of it is written.
 	BacklogListed Name = "backlog.listed"

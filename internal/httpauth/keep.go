@@ -26,7 +26,7 @@ type tokenFile struct {
 
 // keptToken is the file's content.
 type keptToken struct {
-	// Of tells what the owner's file said when the token was got: a token
+	// Of identifies what the owner's file contained when the token was received: a token
 	// that its owner has replaced there since goes before this one.
 	Of           string `json:"of"`
 	RefreshToken string `json:"refresh_token"`

@@ -190,7 +190,7 @@ func TestNewSaysWhatIsWrongAndKeepsSecrets(t *testing.T) {
 			continue
 		}
 		if text := strings.ToLower(err.Error()); strings.Contains(text, "canary") || strings.Contains(text, strings.TrimPrefix(good, "sha256:")) {
-			t.Errorf("%s: the error tells the secret or the hash: %v", name, err)
+			t.Errorf("%s: the error contains the secret or the hash: %v", name, err)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func (c *Core) Members() (n int, there bool) {
 // Rest sends nothing before an instant, because another core was asked to wait.
 func (c *Core) Rest(until time.Duration) { c.rest(until, reason.UpstreamPressure) }
 
-// publish tells the server the published limits with which a pool starts.
+// publish reports to the server the published limits with which a pool starts.
 func (m *member) publish(pool string, limits []control.Limit, bound int) {
 	if m == nil || len(limits) == 0 {
 		return
@@ -86,7 +86,7 @@ func (m *member) publish(pool string, limits []control.Limit, bound int) {
 	}
 }
 
-// part tells the server that the refusals were those of one pool.
+// part reports to the server that the refusals were those of one pool.
 func (m *member) part(pool string, before control.State) {
 	if m == nil || !m.linked {
 		return

@@ -8,7 +8,7 @@ import (
 )
 
 // pools are the limits that parts of an account have of their own, and the evidence that
-// tells them from a limit of the whole account.
+// distinguishes them from a limit of the whole account.
 //
 // A refusal is first attributed to the attempt's pool. It is attributed to the account if
 // the response says so, or if attempts of another pool are also refused while a block

@@ -117,7 +117,7 @@ var unknown = float32(math.NaN())
 type Series struct {
 	Connection string `json:"connection"`
 	Span       Span   `json:"span"`
-	// Source is "samples", or "runs" where only the traces of runs tell of it: then
+	// Source is "samples", or "runs" where only the traces of runs have it: then
 	// refusals and waiting are unknown.
 	Source string `json:"source"`
 	// Start is when the first step begins.

@@ -169,7 +169,7 @@ func TestAHintThatDropsIsObeyedBeforeAnythingIsThrottled(t *testing.T) {
 		t.Errorf("%d throttles", r.Throttled)
 	}
 	from, to := s.Provider.Changes[0].At.Seconds(), s.Provider.Changes[1].At.Seconds()
-	// An answer tells of the drop, at the latest when a batch of that time is back.
+	// A response reports the drop, at the latest when a batch of that time is back.
 	const advertised = 25
 	low, high := 0, 0
 	for i, step := range r.Course[1:] {

@@ -15,7 +15,7 @@ import (
 // against when it may at the earliest.
 type share struct {
 	limit   scenario.Limit
-	pool    int // whose it is, from 1; 0 is the account's
+	pool    int // its pool, from 1; 0 is the account
 	margin  Margin
 	clients float64
 	index   float64 // which of the clients

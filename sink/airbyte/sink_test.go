@@ -28,7 +28,7 @@ var (
 	infos = []collect.StreamInfo{{Name: "chats", KeyField: "id"}, {Name: "messages", Parent: "chats"}, {Name: "users"}}
 )
 
-// bench is a sink before a platform, with a run that tells what the test sets.
+// bench is a sink before a platform, with a run that reports what the test sets.
 type bench struct {
 	*Sink
 	platform *platform
@@ -212,7 +212,7 @@ func TestStatesAreOfCommittedSlicesOnly(t *testing.T) {
 	if err != nil || b.platform.streams["chats"].states != 0 {
 		t.Fatalf("a state before the commit: %q, %v", b.platform.messages, err)
 	}
-	// The commit happened, the process died, the next one tells, in order.
+	// The commit happened, the process died, the next one reports it, in order.
 	b = newBench(t, string(p))
 	if len(b.platform.messages) != 0 {
 		t.Errorf("before the stream started: %q", b.platform.messages)

@@ -107,7 +107,7 @@ func TestAStateIsWrittenForCommittedSlicesOnly(t *testing.T) {
 	if err != nil || len(lines(&out, "RECORD")) != 1 || len(lines(&out, "STATE")) != 0 {
 		t.Fatalf("before the commit: %s, %v", out.String(), err)
 	}
-	// The commit happened, the process died, the next one tells.
+	// The commit happened, the process died, the next one reports it.
 	out.Reset()
 	s = opened(t, &out, string(p), collect.StreamInfo{Name: "a"})
 	slice(t, s)

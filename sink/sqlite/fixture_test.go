@@ -166,7 +166,7 @@ func restored(t sinktest.TB, names []string, values []any, kinds map[string]stri
 		case name == "_rest":
 			rest = sinktest.Parsed(t, values[i].(string)).(map[string]any)
 		case !ours:
-			t.Fatalf("a column of nobody: %q", name)
+			t.Fatalf("an unknown column: %q", name)
 		case kind == "boolean":
 			record[name] = values[i] == int64(1)
 		case kind == "json":

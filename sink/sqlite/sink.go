@@ -65,7 +65,7 @@ var (
 )
 
 // New returns a sink for one connection's records, in the file of the store that commits
-// them. The connection's name tells its tables from those of other connections.
+// them. The connection's name distinguishes its tables from those of other connections.
 func New(connection string) *Sink { return &Sink{connection: connection, max: maxPending} }
 
 // Location returns the state file, as a kind without a path.
