@@ -240,7 +240,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{sinkTest},
-			Imports:   []string{"sink/...", "collect/...", "connector", "event", "reason", "internal/disk", "internal/fault", leakTest},
+			Imports:   []string{"collect/...", leakTest},
 			Libraries: []string{"*"},
 			Why:       "it writes to a sink and kills it, as every test of a sink does",
 		},
