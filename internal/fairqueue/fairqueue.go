@@ -102,7 +102,7 @@ type Queue[T any] struct {
 	byFar   bool  // which tag the next pick goes by
 
 	blocked []block
-	sketch  []lookahead
+	sketch  []lookahead[T]
 	items   []*Item[T] // for use again
 	spare   []*flow[T] // for use again
 }

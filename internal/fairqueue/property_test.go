@@ -172,6 +172,31 @@ func TestWaitIsExactWithoutArrivals(t *testing.T) {
 	})
 }
 
+// Of flows with one tag the item that came first is picked first. Wait foresees that: which of
+// the two tags an item goes by decides how many of another flow go before the next.
+func TestWaitFollowsTheOrderOfTies(t *testing.T) {
+	var q Queue[int]
+	push := func(flow, priority, v int) Request {
+		r := Request{Flow: fmt.Sprint(flow), Weight: flow + 1, Priority: priority}
+		q.Push(0, r, v)
+		return r
+	}
+	for _, it := range [][2]int{{2, 1}, {0, 1}, {3, 1}, {1, 1}, {2, 1}, {2, 1}, {2, 1}, {3, 1}, {3, 1}, {3, 1}, {0, 0}} {
+		push(it[0], it[1], 0)
+	}
+	wait := q.Wait(3*horizon, Request{Flow: "0", Weight: 1, Priority: 1}, 1, nil, func(cost int64) time.Duration { return time.Duration(cost / Unit) })
+	push(0, 1, 1)
+	for picks := time.Duration(1); ; picks++ {
+		q.Begin()
+		if v, _ := q.Next(func(*Item[int]) Verdict { return Verdict{OK: true} }); v == 1 {
+			if wait != picks {
+				t.Errorf("%d picks, foreseen %d", picks, wait)
+			}
+			return
+		}
+	}
+}
+
 func TestScale(t *testing.T) {
 	for _, c := range [][4]int64{{10, 3, 4, 7}, {1 << 62, 4, 8, 1 << 61}, {1 << 62, 4, 1, 1<<63 - 1}, {1 << 62, 2, 1, 1<<63 - 1}, {0, 5, 1, 0}} {
 		if got := scale(c[0], c[1], c[2]); got != c[3] {

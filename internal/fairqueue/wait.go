@@ -52,7 +52,8 @@ func scale(n, part, whole int64) int64 {
 }
 
 // lookahead is the state of a flow while Wait simulates the coming picks.
-type lookahead struct {
+type lookahead[T any] struct {
+	waiting     []*Item[T]
 	near, far   int64
 	weight      int64
 	first, same int64 // waiting items of greater and of equal priority
@@ -64,7 +65,7 @@ type lookahead struct {
 }
 
 // arrived returns how many items of the flow are expected to arrive within a time.
-func (l *lookahead) arrived(after time.Duration) int64 {
+func (l *lookahead[T]) arrived(after time.Duration) int64 {
 	switch {
 	case after <= 0:
 		return 0
@@ -75,7 +76,7 @@ func (l *lookahead) arrived(after time.Duration) int64 {
 	return min(scale(max(0, l.sum-l.cost), int64(after), int64(horizon))/l.cost, math.MaxInt64/4)
 }
 
-func (l *lookahead) serve(far bool) {
+func (l *lookahead[T]) serve(far bool) {
 	l.taken++
 	if !far {
 		l.near += max(1, l.cost/l.weight)
@@ -83,11 +84,19 @@ func (l *lookahead) serve(far bool) {
 	l.far += max(1, l.cost/l.weight)
 }
 
-func (l *lookahead) tag(far bool) int64 {
+func (l *lookahead[T]) tag(far bool) int64 {
 	if far {
 		return l.far
 	}
 	return l.near
+}
+
+// serial is that of the flow's next item; further ones come after all that wait.
+func (l *lookahead[T]) serial() uint64 {
+	if l.taken < int64(len(l.waiting)) {
+		return l.waiting[l.taken].serial
+	}
+	return math.MaxUint64
 }
 
 // Wait estimates how long an item would wait for one budget if it came now. It simulates
@@ -130,14 +139,14 @@ func (q *Queue[T]) Wait(now time.Duration, r Request, v T, load func(T) int64, s
 
 // look collects the flows for Wait and counts the items of the request's own flow up to
 // and including the request.
-func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine lookahead, left int64) {
-	mine = lookahead{near: q.near, far: q.join(), weight: r.weight(), cost: r.cost()}
+func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine lookahead[T], left int64) {
+	mine = lookahead[T]{near: q.near, far: q.join(), weight: r.weight(), cost: r.cost()}
 	if f := q.flows[r.Flow]; f != nil {
 		mine.near, mine.far = q.tags(now, f)
 	}
 	q.sketch, left = q.sketch[:0], 1
 	for _, f := range q.active {
-		l := lookahead{near: f.near, far: f.far, weight: f.weight, again: now < f.kept, sum: f.arrivals.sum(now)}
+		l := lookahead[T]{near: f.near, far: f.far, weight: f.weight, again: now < f.kept, sum: f.arrivals.sum(now)}
 		for _, w := range f.waiting {
 			if w.Priority < r.Priority {
 				break
@@ -158,10 +167,11 @@ func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine
 			l.cost += w.cost()
 		}
 		n := l.first + l.same
+		l.waiting = f.waiting[:n]
 		switch {
 		case n == 0:
 		case f.name == r.Flow:
-			mine.first, mine.cost, mine.load = l.first, l.cost/n, l.load/n
+			mine.waiting, mine.first, mine.cost, mine.load = l.waiting, l.first, l.cost/n, l.load/n
 			left += n
 		default:
 			l.cost, l.load, l.above = l.cost/n, l.load/n, l.first > l.same
@@ -173,9 +183,9 @@ func (q *Queue[T]) look(now time.Duration, r *Request, load func(T) int64) (mine
 
 // pick returns the flow that is picked next after a given time; nil means the request's
 // own flow.
-func (q *Queue[T]) pick(mine *lookahead, after time.Duration, far bool) *lookahead {
-	var best *lookahead
-	key, above := mine.tag(far), mine.taken < mine.first
+func (q *Queue[T]) pick(mine *lookahead[T], after time.Duration, far bool) *lookahead[T] {
+	var best *lookahead[T]
+	key, serial, above := mine.tag(far), mine.serial(), mine.taken < mine.first
 	for i := range q.sketch {
 		l := &q.sketch[i]
 		first, all := l.first, l.first+l.same
@@ -189,8 +199,8 @@ func (q *Queue[T]) pick(mine *lookahead, after time.Duration, far bool) *lookahe
 		if !urgent && (above || l.taken >= all) {
 			continue
 		}
-		if tag := l.tag(far); urgent && !above || tag < key || tag == key && best == nil {
-			best, key, above = l, tag, urgent
+		if tag, came := l.tag(far), l.serial(); urgent && !above || tag < key || tag == key && came < serial {
+			best, key, serial, above = l, tag, came, urgent
 		}
 	}
 	return best
