@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	stdhtml "html"
 	"html/template"
 	"io/fs"
 	"net/url"
@@ -73,7 +74,7 @@ type page struct {
 	ids   []string
 	links []string // as they are written: the target's page, with #id
 	body  template.HTML
-	text  string // for the search
+	text  string // the body again, for the search
 }
 
 // build writes the site, and gives the number of pages.
@@ -188,11 +189,20 @@ func render(name string, src []byte) (*page, error) {
 	if err := md.Renderer().Render(b, src, doc); err != nil {
 		return nil, err
 	}
-	p.body, p.text = template.HTML(b.String()), tags.ReplaceAllString(b.String(), " ")
+	p.body, p.text = template.HTML(b.String()), b.String()
 	return p, nil
 }
 
-var tags = regexp.MustCompile(`(?s)<[^>]*>|\s+`)
+var (
+	tags   = regexp.MustCompile(`(?s)<[^>]*>`)
+	spaces = regexp.MustCompile(`\s+`)
+	headed = regexp.MustCompile(`(?s)<h[1-6] id="([^"]*)">(.*?)</h[1-6]>`)
+)
+
+// visible is what a reader sees of HTML, on one line.
+func visible(text string) string {
+	return stdhtml.UnescapeString(spaces.ReplaceAllString(tags.ReplaceAllString(text, " "), " "))
+}
 
 // plain is the text of a heading.
 func plain(n ast.Node, src []byte) string {
@@ -278,9 +288,27 @@ func search(pages map[string]*page, folder string) error {
 	}
 	var all []found
 	for _, p := range pages {
-		all = append(all, found{p.title, out(p.path), p.text})
+		at, title := out(p.path), p.title
+		rest := p.text
+		for {
+			m := headed.FindStringSubmatchIndex(rest)
+			end := len(rest)
+			if m != nil {
+				end = m[0]
+			}
+			if text := strings.TrimSpace(visible(rest[:end])); text != "" {
+				all = append(all, found{title, at, text})
+			}
+			if m == nil {
+				break
+			}
+			if at = out(p.path) + "#" + rest[m[2]:m[3]]; rest[m[0]:m[0]+3] != "<h1" {
+				title = p.title + ": " + visible(rest[m[4]:m[5]])
+			}
+			rest = rest[m[1]:]
+		}
 	}
-	slices.SortFunc(all, func(a, b found) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(all, func(a, b found) int { return strings.Compare(a.Path, b.Path) }) // pages come in no order
 	b, err := json.Marshal(all)
 	if err != nil {
 		return err
@@ -301,6 +329,7 @@ a { color: var(--link); }
 nav { position: sticky; top: 0; height: 100vh; overflow: auto; padding: 1.5rem 1rem; border-right: 1px solid var(--line); background: var(--soft); }
 nav h2 { font-size: .8rem; margin: 1.2rem 0 .3rem; }
 nav ul { list-style: none; margin: 0; padding: 0; }
+#results small { display: block; overflow-wrap: anywhere; padding: 0 .5rem .3rem; }
 nav a { display: block; padding: .15rem .5rem; text-decoration: none; border-radius: 4px; }
 nav a[aria-current], nav a:hover { background: var(--line); color: var(--text); }
 main { padding: 1.5rem 2rem 4rem; max-width: 62rem; width: 100%; }
