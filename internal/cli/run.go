@@ -396,8 +396,11 @@ func (g *governing) report(cmd *cobra.Command, name string, took time.Duration, 
 	for _, c := range s.Connections {
 		line("%s: %s of %s, %s attempts in %s, %s refused by the provider", c.Name, plural(c.Requests, "request", "requests"), name,
 			figure.Count(c.Attempts), clock(took), figure.Count(c.Throttled))
-		if c.Held+c.Waits > 0 {
-			_, _ = fmt.Fprintf(w, "  %s held and sent again, %s waited %s in all\n", plural(c.Held, "request", "requests"), plural(c.Waits, "attempt", "attempts"), clock(time.Duration(c.WaitedMS)*time.Millisecond))
+		if c.Held > 0 {
+			_, _ = fmt.Fprintf(w, "  %s held and sent again\n", plural(c.Held, "request", "requests"))
+		}
+		if c.Waits > 0 {
+			_, _ = fmt.Fprintf(w, "  %s waited %s in all\n", plural(c.Waits, "attempt", "attempts"), clock(time.Duration(c.WaitedMS)*time.Millisecond))
 		}
 		if c.Passed > 0 {
 			_, _ = fmt.Fprintf(w, "  %s passed on to %s, which could not be held: see --resend, --max-wait and --max-outage\n", plural(c.Passed, "refusal", "refusals"), name)
