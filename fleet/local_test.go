@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -290,4 +291,37 @@ func TestFolderThatCannotBeUsed(t *testing.T) {
 	if err := lock.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// Members that leave in order before their server ends are not waited for by those that stay.
+func TestLeaversAreKnownAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const members = 20
+		s := fleet.NewServer()
+		var all [members]*headway.Governor
+		for i := range all {
+			g, err := headway.New(headway.Config{Name: "acme", Ceiling: time.Millisecond, Initial: time.Millisecond, JitterMax: -1, NoBreaker: true, Fleet: s.Fleet().Member("api.acme.com", "key")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[i] = g
+		}
+		time.Sleep(2 * fleet.Lease)
+		stays := all[0]
+		if now := stays.Snapshot().Fleet; now == nil || now.Members != members {
+			t.Fatalf("%+v, want %d members", now, members)
+		}
+		for _, g := range all[1:] {
+			g.Close()
+		}
+		for s.Members() > 1 { // no Wait: the news of it must not be written yet
+			runtime.Gosched()
+		}
+		s.Close()
+		time.Sleep(fleet.Lease)
+		if now := stays.Snapshot().Fleet; now == nil || now.Members != 1 || !now.Away {
+			t.Errorf("%+v, want one member, away", now)
+		}
+		stays.Close()
+	})
 }

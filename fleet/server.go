@@ -131,12 +131,24 @@ func (s *Server) Show() []Credential {
 	return s.core.Show(s.now())
 }
 
-// Close closes all connections. Members continue at their shares.
+// Close closes all connections, once what members have to know is written: who has left. The
+// rest continue at their shares.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
+	last := make(map[net.Conn]bool, len(s.peers))
+	for _, p := range s.peers {
+		last[p.conn] = true
+		_ = p.conn.SetWriteDeadline(time.Now().Add(leaveTime))
+		select {
+		case p.more <- struct{}{}:
+		default:
+		}
+	}
 	for conn := range s.conns {
-		_ = conn.Close()
+		if !last[conn] {
+			_ = conn.Close()
+		}
 	}
 	if s.timer != nil {
 		s.timer.Stop()
@@ -261,14 +273,14 @@ func (s *Server) write(p *peer, over <-chan struct{}) {
 			return
 		}
 		s.mu.Lock()
-		all := p.queue
+		all, last := p.queue, s.closed
 		p.queue = nil
 		s.mu.Unlock()
 		var err error
 		for i := range all {
 			err = errors.Join(err, encode.Encode(&all[i]))
 		}
-		if errors.Join(err, to.Flush()) != nil {
+		if errors.Join(err, to.Flush()) != nil || last {
 			_ = p.conn.Close() // which ends the reading
 			return
 		}
