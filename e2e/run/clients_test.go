@@ -316,7 +316,7 @@ func (w *world) gitHub(t *testing.T) {
 	}))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
 	s.StartTLS()
-	w.github = s.Listener.Addr().String()
+	w.github.Store(new(s.Listener.Addr().String()))
 }
 
 // GitHub's own program, under GitHub's profile: what is refused to a search is held, and a

@@ -27,6 +27,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -63,8 +64,8 @@ func client() int {
 // world is the provider, and the way to it.
 type world struct {
 	dir, state, roots, proxy string
-	front                    string // nginx's address
-	github                   string // that of a simulated GitHub, if the test has one
+	front                    string                 // nginx's address
+	github                   atomic.Pointer[string] // that of a simulated GitHub, if the test has one
 }
 
 const nginxConf = `daemon off; master_process off; pid nginx.pid; error_log error.log; events { worker_connections 1024; }
@@ -118,8 +119,8 @@ func newWorld(t *testing.T) *world {
 // headway runs.
 func (w *world) names(rw http.ResponseWriter, r *http.Request) {
 	to := w.front
-	if r.Host == "api.github.com:443" {
-		to = w.github
+	if at := w.github.Load(); at != nil && r.Host == "api.github.com:443" {
+		to = *at
 	}
 	far, err := net.Dial("tcp", to)
 	if err != nil || r.Method != http.MethodConnect || to == w.front && !strings.Contains(r.Host, ".headway.test:") {
