@@ -393,4 +393,7 @@ func TestWebhooksAreSignedAndTriedAgain(t *testing.T) {
 	if n := asked.Load(); n != 2 {
 		t.Errorf("asked %d times: a redirect was followed", n)
 	}
+	if _, _, body := s.do(http.MethodGet, "/metrics", "", ""); !strings.Contains(body, `headway_webhook_events_dropped_total{webhook="0"} 0`) {
+		t.Error("what a webhook did not get is not shown")
+	}
 }

@@ -86,8 +86,10 @@ func (d *Daemon) report(ctx context.Context) (err error) {
 func (d *Daemon) startHooks() {
 	ctx, end := context.WithCancel(context.Background())
 	d.endHooks = end
-	for _, w := range d.config.Webhooks {
-		hook := events.Webhook{URL: w.URL, Secret: w.Secret.Reveal(), Types: w.Types, Log: d.log}
+	for i, w := range d.config.Webhooks {
+		drop := func(n uint64) { d.metrics.HookDropped(i, n) }
+		drop(0)
+		hook := events.Webhook{URL: w.URL, Secret: w.Secret.Reveal(), Types: w.Types, OnDrop: drop, Log: d.log}
 		from := d.hub.Read("")
 		d.hooks.Go(func() { hook.Run(ctx, from) })
 	}

@@ -258,7 +258,10 @@ func TestAWebhookCountsWhatItsReceiverMisses(t *testing.T) {
 		got <- d
 	}))
 	defer server.Close()
-	hook := events.Webhook{URL: server.URL, Secret: "s", Types: []string{string(event.Phase)}, Log: slog.New(slog.DiscardHandler)}
+	dropped := uint64(0)
+	hook := events.Webhook{
+		URL: server.URL, Secret: "s", Types: []string{string(event.Phase)}, OnDrop: func(n uint64) { dropped += n }, Log: slog.New(slog.DiscardHandler),
+	}
 	from, done := h.Read(""), make(chan struct{})
 	go func() { defer close(done); hook.Run(t.Context(), from) }()
 	h.Connection(event.Event{Type: event.Circuit}) // of another type
@@ -276,4 +279,7 @@ func TestAWebhookCountsWhatItsReceiverMisses(t *testing.T) {
 	}
 	h.Close()
 	<-done
+	if dropped != 7 {
+		t.Errorf("%d were counted", dropped)
+	}
 }

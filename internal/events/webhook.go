@@ -29,6 +29,9 @@ type Webhook struct {
 	Secret string
 	// Types selects entries by type; empty selects all.
 	Types []string
+	// OnDrop is called with how many entries the receiver did not get, as that is known; nil
+	// calls nothing.
+	OnDrop func(n uint64)
 	// Log gets a line when deliveries begin to fail, and when they succeed again.
 	Log *slog.Logger
 }
@@ -89,6 +92,7 @@ func (w *Webhook) Run(ctx context.Context, r *Reader) {
 			switch {
 			case e.Type == Dropped:
 				d.Dropped += e.Dropped
+				w.dropped(e.Dropped)
 			case len(w.Types) == 0 || slices.Contains(w.Types, e.Type):
 				d.Entries = append(d.Entries, e)
 			}
@@ -100,6 +104,7 @@ func (w *Webhook) Run(ctx context.Context, r *Reader) {
 				return
 			case err != nil:
 				d.Dropped += uint64(len(d.Entries))
+				w.dropped(uint64(len(d.Entries)))
 				if !failing {
 					w.Log.Warn("a webhook fails; its events are dropped and counted", slog.String("reason", err.Error()))
 				}
@@ -119,6 +124,12 @@ func (w *Webhook) Run(ctx context.Context, r *Reader) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+func (w *Webhook) dropped(n uint64) {
+	if w.OnDrop != nil {
+		w.OnDrop(n)
 	}
 }
 

@@ -56,6 +56,7 @@ type Metrics struct {
 	log      *slog.Logger
 	calls    calls
 	reloads  *prometheus.CounterVec
+	dropped  *prometheus.CounterVec
 	models   *perProvider
 	tenants  *perProvider
 }
@@ -77,7 +78,8 @@ func New(o Options) *Metrics {
 	folded := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "headway_labels_folded_total", Help: "Calls whose model or tenant is counted under \"other\", because too many names came.",
 	}, func() float64 { return float64(m.models.lost() + m.tenants.lost()) })
-	m.registry.MustRegister(info, m.reloads, folded, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.dropped = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "headway_webhook_events_dropped_total", Help: "Events that a webhook did not get: it was too slow, or a delivery failed for good. Webhooks are counted from 0, as the file has them."}, []string{"webhook"})
+	m.registry.MustRegister(info, m.reloads, m.dropped, folded, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.calls.register(m.registry)
 	if o.Providers != nil {
 		m.registry.MustRegister(providers{o.Providers})
@@ -105,6 +107,12 @@ func (m *Metrics) Reloaded(err error) {
 		return
 	}
 	m.reloads.WithLabelValues("ok").Inc()
+}
+
+// HookDropped counts events that the webhook at a position of the file did not get; 0 shows
+// the webhook.
+func (m *Metrics) HookDropped(position int, n uint64) {
+	m.dropped.WithLabelValues(strconv.Itoa(position)).Add(float64(n))
 }
 
 // Handler serves the metrics in Prometheus' formats. What cannot be gathered is

@@ -94,6 +94,8 @@ func full(t *testing.T) *metrics.Metrics {
 	})
 	m.Call(egress.CallLog{Provider: "openai", Model: "anything at all", Ending: egress.Refused, Status: 429, Code: "RATE_THROTTLED"})
 	m.Reloaded(errors.New("a fault"))
+	m.HookDropped(0, 0)
+	m.HookDropped(1, 7)
 	return m
 }
 
@@ -127,6 +129,8 @@ func TestWhatIsKnownIsShownAndNothingElse(t *testing.T) {
 		`headway_collection_last_run_bound_seconds{bound="ceiling",connection="chats"} 3`,
 		`headway_collection_last_run_bound_seconds{bound="latency",connection="chats"} 1`,
 		`headway_reloads_total{result="failed"} 1`,
+		`headway_webhook_events_dropped_total{webhook="0"} 0`,
+		`headway_webhook_events_dropped_total{webhook="1"} 7`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("missing: %s", want)
