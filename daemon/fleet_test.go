@@ -245,7 +245,7 @@ func TestForwardProxy(t *testing.T) {
 		}
 	}
 	get := through()
-	if !get() || !get() || calls.Load() != 3 {
+	if first, second := get(), get(); !first || !second || calls.Load() != 3 {
 		t.Fatalf("%d calls of the provider", calls.Load())
 	}
 	if _, _, rates := s.do(http.MethodGet, "/v1/rate", "", ""); !strings.Contains(rates, `"connection":"forward/127.0.0.1","source":"forward"`) || !strings.Contains(rates, `"provenance":"advertised"`) {
