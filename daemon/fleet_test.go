@@ -149,7 +149,7 @@ func TestProxiedCallsShareAPace(t *testing.T) {
 	}
 	shows := func(s *site, path, want string) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(time.Millisecond) {
 			_, _, body := s.do(http.MethodGet, path, "", "")
 			if strings.Contains(body, want) {
 				return
@@ -164,7 +164,11 @@ func TestProxiedCallsShareAPace(t *testing.T) {
 		shows(s, "/v1/rate", `"fleet":{"members":3,"away":false}`)
 	}
 	shows(two, "/", "the pace is shared with all members at "+socket)
+	deadline := time.Now().Add(5 * time.Minute)
 	for _, _, body := two.do(http.MethodGet, "/v1/rate", "", ""); strings.Contains(body, `"new":true`); { // these have no share yet
+		if time.Now().After(deadline) {
+			t.Fatalf("a member still has no share:\n%s", body)
+		}
 		time.Sleep(time.Millisecond)
 		_, _, body = two.do(http.MethodGet, "/v1/rate", "", "")
 	}
