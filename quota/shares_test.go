@@ -295,7 +295,9 @@ func TestAShareLastsWhileTheServerIsAway(t *testing.T) {
 				d := g.Approve(now, quota.Request{Model: "m"})
 				if d.Approved {
 					approved++
-					g.RecordUsage(now, d.Permit, quota.Usage{})
+					if _, err := g.RecordUsage(now, d.Permit, quota.Usage{}); err != nil {
+						t.Fatal(err)
+					}
 				}
 				now += quota.FleetBeat
 				g.Unanswered(now, g.Exchange(now, false))
