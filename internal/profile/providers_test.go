@@ -357,8 +357,9 @@ func TestHubSpotIsUsedToItsLimit(t *testing.T) { hubSpot(t, 0, 12, .92, 0) }
 // they had 0.70 of that, and the others 0.37 of theirs.
 //
 // Callers that are woken at one instant go in any order. Of those seen, the best has .856 of
-// the searches and 32 refusals, another one .788 and 40, and the worst .804 and 50.
-func TestHubSpotsSearchesAreApart(t *testing.T) { hubSpot(t, 3, 55, .9, .77) }
+// the searches and 32 refusals, another one .788 and 40, and the worst .804 and 50: the bounds
+// leave room for others.
+func TestHubSpotsSearchesAreApart(t *testing.T) { hubSpot(t, 3, 80, .9, .75) }
 
 func hubSpot(t *testing.T, searching, maxRefused int, wantRolling, wantSearches float64) {
 	synctest.Test(t, func(t *testing.T) {
