@@ -3,10 +3,8 @@ package postgres
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/pgsql"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/pending"
 )
 
 // change is the records of one commit.
@@ -26,7 +25,7 @@ type change struct {
 	// mark is the mark after it is applied.
 	mark    mark
 	streams []collect.StreamInfo
-	records map[string][]record
+	records map[string][]pending.Record
 }
 
 // catalog creates the tables that describe the others.
@@ -140,7 +139,7 @@ func (c *change) stream(ctx context.Context, conn *pgx.Conn, s collect.StreamInf
 	if err != nil || len(records) == 0 {
 		return err
 	}
-	if !there && !slices.ContainsFunc(records, func(r record) bool { return r.Remain == nil }) {
+	if !there && !pending.HasRows(records) {
 		return nil // no slice was ever written
 	}
 	if there {
@@ -154,20 +153,15 @@ func (c *change) stream(ctx context.Context, conn *pgx.Conn, s collect.StreamInf
 	if err := t.grow(ctx, records, !there); err != nil {
 		return err
 	}
-	for len(records) > 0 {
-		n := 1
-		if records[0].Remain != nil {
-			err = t.remain(ctx, records[0])
+	for group := range pending.Groups(records) {
+		if group[0].Remain != nil {
+			err = t.remain(ctx, group[0])
 		} else {
-			for n < len(records) && records[n].Remain == nil && records[n].Older == records[0].Older {
-				n++
-			}
-			err = t.write(ctx, records[:n])
+			err = t.write(ctx, group)
 		}
 		if err != nil {
 			return err
 		}
-		records = records[n:]
 	}
 	return nil
 }
@@ -416,13 +410,4 @@ func storable(raw []byte) bool {
 		}
 	}
 	return true
-}
-
-// jsonString returns a text as a JSON string.
-func jsonString(s string) (string, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(s)
-	return strings.TrimSuffix(b.String(), "\n"), err
 }

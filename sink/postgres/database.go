@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/internal/pgsql"
+	"github.com/headway-go/headway/sink/internal/pending"
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
@@ -60,7 +60,7 @@ var (
 // are in the schema, which Open creates if it does not exist; empty means the one of the
 // URL's search_path. Several connections may share a schema.
 func NewDatabase(at, schema, connection string) *Database {
-	return &Database{gather: gather{connection: connection, schema: schema, max: maxPending}, at: at}
+	return &Database{gather: newGather(connection, schema), at: at}
 }
 
 // Location returns the database, without user and password.
@@ -98,10 +98,10 @@ func (s *Database) reconcile(ctx context.Context, conn *pgx.Conn, fresh bool) er
 	var was mark
 	var number int64
 	var slice *string
-	err = conn.QueryRow(ctx, `SELECT id, begun, applied, staged, slice FROM `+table+` WHERE connection = $1 FOR UPDATE`, s.connection).
+	err = conn.QueryRow(ctx, `SELECT id, begun, applied, staged, slice FROM `+table+` WHERE connection = $1 FOR UPDATE`, s.slice.Connection).
 		Scan(&was.ID, &was.Begun, &was.Slice, &number, &slice)
 	there := err == nil
-	c := &change{connection: s.connection, schema: schema, mark: s.mark, streams: s.streams}
+	c := &change{connection: s.slice.Connection, schema: schema, mark: s.mark, streams: s.slice.Streams}
 	switch {
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return err
@@ -111,7 +111,7 @@ func (s *Database) reconcile(ctx context.Context, conn *pgx.Conn, fresh bool) er
 	case !there, fresh && (s.mark.Begun != was.Begun || was.Slice == 0 && slice == nil):
 		_, err = conn.Exec(ctx, `INSERT INTO `+table+` (connection, id, begun, applied) VALUES ($1, $2, $3, 0)
 			ON CONFLICT (connection) DO UPDATE SET id = excluded.id, begun = excluded.begun, applied = 0, staged = 0, slice = NULL`,
-			s.connection, s.mark.ID, s.mark.Begun)
+			s.slice.Connection, s.mark.ID, s.mark.Begun)
 		return err
 	case was.ID != s.mark.ID:
 		return c.otherState()
@@ -129,7 +129,7 @@ func (s *Database) reconcile(ctx context.Context, conn *pgx.Conn, fresh bool) er
 		s.mark.Slice = was.Slice
 	}
 	// A slice that was staged and not committed is collected again.
-	_, err = conn.Exec(ctx, `UPDATE `+table+` SET staged = 0, slice = NULL WHERE connection = $1 AND slice IS NOT NULL`, s.connection)
+	_, err = conn.Exec(ctx, `UPDATE `+table+` SET staged = 0, slice = NULL WHERE connection = $1 AND slice IS NOT NULL`, s.slice.Connection)
 	return err
 }
 
@@ -167,10 +167,8 @@ func (s *Database) Sync(ctx context.Context) (json.RawMessage, error) {
 	}
 	before := s.mark
 	if c := s.take(); c != nil {
-		var b bytes.Buffer
-		e := json.NewEncoder(&b)
-		e.SetEscapeHTML(false)
-		if err := e.Encode(c.records); err != nil {
+		text, err := pending.Encode(c.records)
+		if err != nil {
 			return nil, err
 		}
 		fault.Point(fault.FileStaging)
@@ -180,7 +178,7 @@ func (s *Database) Sync(ctx context.Context) (json.RawMessage, error) {
 				return err
 			}
 			tag, err := conn.Exec(ctx, `UPDATE `+pgx.Identifier{schema, "headway_slices"}.Sanitize()+` SET staged = $4, slice = $5
-				WHERE connection = $1 AND id = $2 AND applied = $3`, s.connection, before.ID, before.Slice, c.mark.Slice, b.String())
+				WHERE connection = $1 AND id = $2 AND applied = $3`, s.slice.Connection, before.ID, before.Slice, c.mark.Slice, text)
 			if err == nil && tag.RowsAffected() == 0 {
 				err = errors.New("another process has written into the sink of this connection: run again, which continues from there")
 			}
@@ -199,7 +197,7 @@ func (s *Database) Committed(ctx context.Context, _ json.RawMessage) error { ret
 
 // prove applies the staged slice. It is called once its position is committed.
 func (s *Database) prove(ctx context.Context) error {
-	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil || s.staged == nil {
+	if err := sinkstate.MayWrite(ctx, name, s.slice.Open); err != nil || s.staged == nil {
 		return err
 	}
 	fault.Point(fault.FileApplying)
@@ -233,7 +231,7 @@ func (s *Database) Noticed() []collect.Change { return s.noticed }
 // Recognizes reports whether a position belongs to the database. See
 // [collect.Recognizer].
 func (s *Database) Recognizes(ctx context.Context, committed json.RawMessage) bool {
-	return recognizes(ctx, s.at, s.schema, s.connection, committed)
+	return recognizes(ctx, s.at, s.schema, s.slice.Connection, committed)
 }
 
 func recognizes(ctx context.Context, at, schema, connection string, committed json.RawMessage) bool {
@@ -349,7 +347,7 @@ func (s *Database) connect(ctx context.Context) (*pgx.Conn, error) {
 	}
 	_, err = conn.Exec(ctx, fmt.Sprintf("BEGIN; SET LOCAL lock_timeout = '%dms'", pgsql.MaxWait.Milliseconds()))
 	if err == nil {
-		_, err = conn.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended('headway sink ' || coalesce(nullif($1::text, ''), current_schema()) || ' ' || $2::text, 0))`, s.schema, s.connection)
+		_, err = conn.Exec(ctx, `SELECT pg_advisory_lock(hashtextextended('headway sink ' || coalesce(nullif($1::text, ''), current_schema()) || ' ' || $2::text, 0))`, s.schema, s.slice.Connection)
 		if e, ok := errors.AsType[*pgconn.PgError](err); ok && (e.Code == "55P03" || e.Code == "57014") {
 			err = fmt.Errorf("%s: another process writes the records of this connection and did not end in time: "+
 				"wait for it or stop it, then run again: %w", name, err)

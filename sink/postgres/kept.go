@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/pgsql"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/pending"
 )
 
 // Kept reads back the records of a connection that a [Sink] or [Database] wrote. Make one
@@ -151,9 +153,9 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 		columns[1] = columnParent
 		where, args = "(_parent, _key) > ($1, $2)", []any{pgsql.Escape(after.Parent), pgsql.Escape(after.Key)}
 	}
-	first := len(columns)
-	for _, c := range t.columns {
-		columns = append(columns, quote(c.name)+"::text")
+	first, names := len(columns), t.names()
+	for _, name := range names {
+		columns = append(columns, quote(name)+"::text")
 	}
 	rows, err := k.conn.Query(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d",
 		strings.Join(columns, ", "), k.catalog(stream.Name), where, strings.Join(t.key(), ", "), limit), args...)
@@ -162,7 +164,8 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 	}
 	defer rows.Close()
 	var key, parent string
-	var value, rest *string
+	var value *string
+	var rest sql.NullString
 	var gone *time.Time
 	values := make([]*string, len(columns)-first)
 	dest := []any{&key, &parent, &value, &rest, &gone}
@@ -178,7 +181,7 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 		if value != nil {
 			r.Data = json.RawMessage(*value)
 		} else {
-			r.Data = t.object(values, rest, &k.split)
+			r.Data = pending.Object(&k.split, names, func(i int) (string, bool) { return t.columns[i].value(values[i]) }, rest.String)
 		}
 		if gone != nil {
 			r.Deleted = gone.UTC()
@@ -190,45 +193,21 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 	return list, k.explain(rows.Err())
 }
 
-// object assembles a record. Fields in _rest take precedence over their columns.
-func (t *table) object(values []*string, rest *string, split *field.Splitter) json.RawMessage {
-	var b bytes.Buffer
-	name := func(quoted string) {
-		b.WriteByte("{,"[min(b.Len(), 1)])
-		b.WriteString(quoted)
-		b.WriteByte(':')
-	}
-	var others []field.Field
-	if rest != nil {
-		others, _ = split.Split([]byte(*rest))
-	}
-	for i, c := range t.columns {
-		if values[i] == nil || slices.ContainsFunc(others, func(f field.Field) bool { return f.Name == c.name }) {
-			continue
+// value returns the JSON of the text of a value in a column, and false for NULL.
+func (c column) value(v *string) (string, bool) {
+	switch {
+	case v == nil:
+		return "", false
+	case c.kind == text:
+		return pending.Quote(*v), true
+	case c.kind == jsonb:
+		var b bytes.Buffer
+		if !field.Record(&b, []byte(*v)) {
+			return "null", true // PostgreSQL never returns such a value
 		}
-		quoted, _ := jsonString(c.name)
-		name(quoted)
-		switch c.kind {
-		case text:
-			quoted, _ := jsonString(*values[i])
-			b.WriteString(quoted)
-		case jsonb:
-			if !field.Record(&b, []byte(*values[i])) {
-				b.WriteString("null") // PostgreSQL never returns such a value
-			}
-		default:
-			b.WriteString(*values[i]) // already JSON
-		}
+		return b.String(), true
 	}
-	for _, f := range others {
-		name(string(f.Quoted))
-		b.Write(f.Raw)
-	}
-	if b.Len() == 0 {
-		return json.RawMessage("{}")
-	}
-	b.WriteByte('}')
-	return b.Bytes()
+	return *v, true // already JSON
 }
 
 func (k *Kept) explain(err error) error {

@@ -67,14 +67,12 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -84,15 +82,12 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/pgsql"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/pending"
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-const (
-	// name begins all errors.
-	name = "postgres sink"
-	// maxPending bounds the records of one slice, in bytes.
-	maxPending = 256 << 20
-)
+// name begins all errors.
+const name = "postgres sink"
 
 // Sink writes records into the database of the store that commits them. Make one with
 // [New]. It is not safe for concurrent use.
@@ -104,17 +99,13 @@ type Sink struct {
 
 // gather keeps the records of a slice until they are written.
 type gather struct {
-	connection, schema string
-	max                int
-	// aside is the instant of SetAside, which the next Open uses; "" without a call.
-	aside string
+	slice  pending.Slice
+	schema string
+	mark   mark // set between Open and Close
+}
 
-	// The fields below are set between Open and Close.
-	open    bool
-	mark    mark
-	streams []collect.StreamInfo
-	pending map[string][]record
-	size    int
+func newGather(connection, schema string) gather {
+	return gather{slice: pending.Slice{Sink: name, Connection: connection, Escape: pgsql.Escape, Max: pending.MaxBytes}, schema: schema}
 }
 
 // mark identifies the last slice in the tables.
@@ -131,18 +122,6 @@ type mark struct {
 // position is the committed position of the sink.
 type position struct {
 	Postgres *mark `json:"postgres"`
-}
-
-// record is a record that waits for the commit, with key and parent escaped. If Remain is set
-// it is a call of Remain instead: the keys that the parent has left at At.
-type record struct {
-	Key    string          `json:"key,omitempty"`
-	Parent string          `json:"parent,omitempty"`
-	Data   json.RawMessage `json:"data,omitempty"`
-	Remain *[]string       `json:"remain,omitempty"`
-	// Older records do not replace rows. At is when the record was deleted, if it was.
-	Older bool      `json:"older,omitempty"`
-	At    time.Time `json:"at,omitzero"`
 }
 
 var (
@@ -205,7 +184,7 @@ func place(at, schema string) string {
 // it does not exist; empty means the schema in which the store's sessions create tables. The
 // connection's name identifies its tables.
 func New(connection, state, schema string) *Sink {
-	return &Sink{gather: gather{connection: connection, schema: schema, max: maxPending}, state: state}
+	return &Sink{gather: newGather(connection, schema), state: state}
 }
 
 // Location returns the database, without user and password.
@@ -220,11 +199,8 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 }
 
 func (g *gather) begin(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
-	if err := sinkstate.MayOpen(ctx, name, "", g.open); err != nil {
+	if err := g.slice.MayOpen(ctx); err != nil {
 		return err
-	}
-	if g.connection == "" {
-		return errors.New(name + ": the connection has no name")
 	}
 	var p position
 	if err := sinkstate.Position(name, "; nothing was changed", committed, &p, func() error {
@@ -245,12 +221,11 @@ func (g *gather) begin(ctx context.Context, committed json.RawMessage, streams [
 		}
 		seen[s.Name] = true
 	}
-	m := mark{ID: rand.Text(), Begun: g.aside}
+	g.mark = mark{ID: rand.Text(), Begun: g.slice.Aside}
 	if p.Postgres != nil {
-		m = *p.Postgres
+		g.mark = *p.Postgres
 	}
-	g.open, g.aside, g.mark, g.size = true, "", m, 0
-	g.streams, g.pending = slices.Clone(streams), map[string][]record{}
+	g.slice.Begin(streams)
 	return nil
 }
 
@@ -258,84 +233,34 @@ func (g *gather) begin(ctx context.Context, committed json.RawMessage, streams [
 // JSON in UTF-8 or has no key, or if the slice exceeds 256 MiB; then no record of the call is
 // kept.
 func (g *gather) Write(ctx context.Context, stream string, records []collect.Record) error {
-	return g.add(ctx, stream, len(records), func(i int) (collect.Record, record) { return records[i], record{} })
+	return g.slice.Write(ctx, stream, records)
 }
 
 // Restore buffers records for the commit that do not replace rows in the tables. See
 // [collect.Restorer] and Write.
 func (g *gather) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
-	return g.add(ctx, stream, len(kept), func(i int) (collect.Record, record) {
-		return kept[i].Record, record{Older: true, At: kept[i].Deleted}
-	})
-}
-
-func (g *gather) add(ctx context.Context, stream string, n int, at func(i int) (collect.Record, record)) error {
-	info, err := g.writable(ctx, stream)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	added := make([]record, n)
-	size := g.size
-	for i := range n {
-		r, w := at(i)
-		b.Reset()
-		if err := sinkstate.AppendRow(&b, name, info, r, i, n); err != nil {
-			return err
-		}
-		w.Key, w.Parent, w.Data = pgsql.Escape(r.Key), pgsql.Escape(r.Parent), bytes.Clone(b.Bytes())
-		added[i] = w
-		if size += len(w.Key) + len(w.Parent) + len(w.Data); size > g.max {
-			return fmt.Errorf("%s: stream %q: the slice has more than %d bytes, which are kept in memory until its commit: "+
-				"request smaller pages", name, stream, g.max)
-		}
-	}
-	g.pending[stream], g.size = append(g.pending[stream], added...), size
-	return nil
+	return g.slice.Restore(ctx, stream, kept)
 }
 
 // Remain marks the rows of a detail that are not among keys: their column
 // _headway_deleted_at is set with the slice's commit. See [collect.Marker].
 func (g *gather) Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
-	info, err := g.writable(ctx, stream)
-	if err != nil {
-		return err
-	}
-	if info.Parent == "" || parent == "" {
-		return fmt.Errorf("%s: stream %q: only rows of a parent can remain", name, stream)
-	}
-	left := make([]string, len(keys))
-	for i, k := range keys {
-		left[i] = pgsql.Escape(k)
-		g.size += len(k)
-	}
-	g.pending[stream] = append(g.pending[stream], record{Parent: pgsql.Escape(parent), Remain: &left, At: at})
-	g.size += len(parent)
-	return nil
-}
-
-func (g *gather) writable(ctx context.Context, stream string) (collect.StreamInfo, error) {
-	if err := sinkstate.MayWrite(ctx, name, g.open); err != nil {
-		return collect.StreamInfo{}, err
-	}
-	return sinkstate.Stream(name, g.streams, stream)
+	return g.slice.Remain(ctx, stream, parent, keys, at)
 }
 
 // take removes the buffered records and returns them as the change of the next slice, nil if
 // there are no records.
 func (g *gather) take() *change {
-	if g.size == 0 {
+	if g.slice.Size == 0 {
 		return nil
 	}
-	c := &change{connection: g.connection, schema: g.schema, mark: g.next(), streams: g.streams, records: g.pending}
-	g.pending, g.size = map[string][]record{}, 0
-	return c
+	return &change{connection: g.slice.Connection, schema: g.schema, mark: g.next(), streams: g.slice.Streams, records: g.slice.Take()}
 }
 
 // next returns the mark after the commit of the buffered records.
 func (g *gather) next() mark {
 	m := g.mark
-	if g.size > 0 {
+	if g.slice.Size > 0 {
 		m.Slice++
 	}
 	return m
@@ -344,7 +269,7 @@ func (g *gather) next() mark {
 // Sync returns the position to commit. See [collect.Sink]. The records become durable with
 // the transaction that runs the function of [Sink.Pending].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
-	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil {
+	if err := sinkstate.MayWrite(ctx, name, s.slice.Open); err != nil {
 		return nil, err
 	}
 	m := s.next()
@@ -355,7 +280,7 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 // records. See [collect.Transactional]. The function may be called again if its transaction
 // was rolled back. With another store than store/postgres it returns an error.
 func (s *Sink) Pending() func(ctx context.Context, tx collect.Execer) error {
-	if !s.open {
+	if !s.slice.Open {
 		return nil
 	}
 	c := s.take()
@@ -389,11 +314,7 @@ var errOtherStore = errors.New(name + ": the store that commits is not in Postgr
 //
 // SetAside may be repeated.
 func (g *gather) SetAside(_ []string, at time.Time) ([]string, error) {
-	if g.open {
-		return nil, errors.New(name + ": it is open: set tables aside before Open")
-	}
-	g.aside = at.UTC().Format(time.RFC3339Nano)
-	return nil, nil
+	return nil, g.slice.SetAside(at)
 }
 
 // Close releases the sink. See [collect.Sink]. Records that were not committed are gone.
@@ -403,13 +324,14 @@ func (s *Sink) Close() error {
 }
 
 func (g *gather) end() {
-	*g = gather{connection: g.connection, schema: g.schema, max: g.max, aside: g.aside}
+	g.slice.End()
+	g.mark = mark{}
 }
 
 // Recognizes reports whether the database is the one of a position. See
 // [collect.Recognizer].
 func (s *Sink) Recognizes(ctx context.Context, committed json.RawMessage) bool {
-	return recognizes(ctx, s.state, s.schema, s.connection, committed)
+	return recognizes(ctx, s.state, s.schema, s.slice.Connection, committed)
 }
 
 // CheckName says what keeps a stream's name from being a table's; empty is nothing. See

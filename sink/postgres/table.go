@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/pending"
 )
 
 const (
@@ -105,7 +106,7 @@ func (t *table) load(ctx context.Context) error {
 }
 
 // grow creates the table, or adds and widens the columns that the records need.
-func (t *table) grow(ctx context.Context, records []record, create bool) error {
+func (t *table) grow(ctx context.Context, records []pending.Record, create bool) error {
 	if create {
 		t.reset()
 	}
@@ -139,11 +140,7 @@ func (t *table) grow(ctx context.Context, records []record, create bool) error {
 	if had == len(t.columns) {
 		return nil
 	}
-	names := make([]string, 0, len(t.columns)-had)
-	for _, c := range t.columns[had:] {
-		names = append(names, c.name)
-	}
-	_, err := t.conn.Exec(ctx, `INSERT INTO `+t.beside("headway_columns")+` SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING`, t.name, names)
+	_, err := t.conn.Exec(ctx, `INSERT INTO `+t.beside("headway_columns")+` SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING`, t.name, t.names()[had:])
 	return err
 }
 
@@ -158,6 +155,15 @@ func (t *table) create() string {
 	}
 	fmt.Fprintf(&b, "%s text,\n%s text,\n%s timestamptz,\nPRIMARY KEY (%s)\n)", columnValue, columnRest, columnGone, strings.Join(t.key(), ", "))
 	return b.String()
+}
+
+// names returns the names of the columns of fields.
+func (t *table) names() []string {
+	names := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		names[i] = c.name
+	}
+	return names
 }
 
 func (t *table) key() []string {
@@ -204,9 +210,8 @@ func (t *table) widen(ctx context.Context, c column) (ok bool, err error) {
 		using = fmt.Sprintf(" USING to_jsonb(%s)", name)
 	case text:
 		// Keep the present values, which are not strings, in _rest.
-		quoted, _ := jsonString(c.name)
 		steps = append(steps, fmt.Sprintf(`UPDATE %[1]s SET %[2]s = '{' || %[3]s || ':' || to_json(%[4]s)::text || coalesce(',' || substr(%[2]s, 2), '}') WHERE %[4]s IS NOT NULL`,
-			t.beside(t.name), columnRest, literal(quoted), name))
+			t.beside(t.name), columnRest, literal(pending.Quote(c.name)), name))
 	default:
 	}
 	steps = append(steps, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE %s%s", t.beside(t.name), name, types[c.kind], using))
@@ -239,7 +244,7 @@ func (t *table) written() []string {
 
 // write copies records into a temporary table and from there into the stream's. Of two
 // records with one key the later counts. Older records do not replace rows.
-func (t *table) write(ctx context.Context, records []record) error {
+func (t *table) write(ctx context.Context, records []pending.Record) error {
 	columns := t.written()
 	h := fnv.New64a()
 	fmt.Fprint(h, t.schema, "\x00", t.name)
@@ -281,7 +286,7 @@ func (t *table) write(ctx context.Context, records []record) error {
 }
 
 // remain sets _headway_deleted_at in the rows of the parent that are not in r.Remain.
-func (t *table) remain(ctx context.Context, r record) error {
+func (t *table) remain(ctx context.Context, r pending.Record) error {
 	_, err := t.conn.Exec(ctx, fmt.Sprintf(`UPDATE %s SET %s = $1 WHERE %s = $2 AND %s IS NULL
 		AND NOT EXISTS (SELECT 1 FROM unnest($3::text[]) AS kept (key) WHERE kept.key = %s)`,
 		t.beside(t.name), columnGone, columnParent, columnGone, columnKey), r.At.UTC(), r.Parent, *r.Remain)
@@ -289,7 +294,7 @@ func (t *table) remain(ctx context.Context, r record) error {
 }
 
 // lines returns the records in COPY's text format, encoded as they are read.
-func (t *table) lines(records []record) io.Reader {
+func (t *table) lines(records []pending.Record) io.Reader {
 	type id struct{ parent, key string }
 	last := make(map[id]int, len(records))
 	for i, r := range records {
@@ -308,7 +313,7 @@ func (t *table) lines(records []record) io.Reader {
 
 type lines struct {
 	table   *table
-	records []*record
+	records []*pending.Record
 	ready   bytes.Buffer
 	cells   []cell
 	split   field.Splitter
@@ -330,7 +335,7 @@ func (l *lines) Read(p []byte) (int, error) {
 }
 
 // line appends one record.
-func (l *lines) line(r *record) {
+func (l *lines) line(r *pending.Record) {
 	t := l.table
 	if t.detail {
 		l.field(r.Parent)

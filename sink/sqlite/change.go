@@ -11,13 +11,14 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
+	"github.com/headway-go/headway/sink/internal/pending"
 )
 
 // change holds the records that one commit writes.
 type change struct {
 	connection, begun string
 	streams           []collect.StreamInfo
-	records           map[string][]record
+	records           map[string][]pending.Record
 }
 
 // catalog creates the tables that describe the others.
@@ -57,7 +58,7 @@ func (c *change) stream(ctx context.Context, tx collect.Execer, s collect.Stream
 		return err
 	}
 	t := table{name: s.Name, detail: s.Parent != ""}
-	if !there && !slices.ContainsFunc(records, func(r record) bool { return r.remaining == nil }) {
+	if !there && !pending.HasRows(records) {
 		return nil // there are only marks for deleted records, and no rows to mark
 	}
 	if there {
@@ -161,85 +162,28 @@ func row(ctx context.Context, tx collect.Execer, query string, args []any, dest 
 	return rows.Err()
 }
 
-// remaining holds the keys that a parent still has at a time.
-type remaining struct {
-	keys map[string]bool
-	at   time.Time
-}
-
-// Remain marks the rows of a detail whose keys are not among keys: the slice's commit sets
-// their column _headway_deleted_at. See [collect.Marker].
-func (s *Sink) Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
-	info, err := s.writable(ctx, stream)
-	if err != nil {
-		return err
-	}
-	if info.Parent == "" || parent == "" {
-		return fmt.Errorf("sqlite sink: stream %q: only rows with a parent can be marked as deleted", stream)
-	}
-	left := remaining{keys: make(map[string]bool, len(keys)), at: at}
-	for _, k := range keys {
-		left.keys[k] = true
-		s.size += len(k)
-	}
-	s.pending[stream] = append(s.pending[stream], record{parent: parent, remaining: &left})
-	s.size += len(parent)
-	return nil
-}
-
-// mode is how a record is written.
-type mode int
-
-const (
-	upserts mode = iota
-	marks
-	restores
-	restoresGone
-)
-
-func (r record) mode() mode {
-	switch {
-	case r.remaining != nil:
-		return marks
-	case r.older == nil:
-		return upserts
-	case r.older.deleted.IsZero():
-		return restores
-	}
-	return restoresGone
-}
-
 // write applies records and marks in the order of the calls.
-func (t *table) write(ctx context.Context, tx collect.Execer, records []record) error {
-	for len(records) > 0 {
-		first, n := records[0], 1
+func (t *table) write(ctx context.Context, tx collect.Execer, records []pending.Record) error {
+	for group := range pending.Groups(records) {
 		var err error
-		switch mode := first.mode(); mode {
-		case marks:
+		switch first := group[0]; {
+		case first.Remain != nil:
 			err = t.mark(ctx, tx, first)
-		case restoresGone:
-			err = t.restoreGone(ctx, tx, first)
-		case upserts, restores:
-			for n < len(records) && records[n].mode() == mode {
-				n++
-			}
-			if mode == upserts {
-				err = t.upsert(ctx, tx, records[:n])
-			} else {
-				err = t.restore(ctx, tx, records[:n])
-			}
+		case first.Older:
+			err = t.restore(ctx, tx, group)
+		default:
+			err = t.insert(ctx, tx, group, t.statement())
 		}
 		if err != nil {
 			return err
 		}
-		records = records[n:]
 	}
 	return nil
 }
 
 // mark sets the deletion time in the rows whose keys do not remain. Keys are compared in
 // Go, so that they need not be passed to SQL.
-func (t *table) mark(ctx context.Context, tx collect.Execer, r record) error {
+func (t *table) mark(ctx context.Context, tx collect.Execer, r pending.Record) error {
 	if !t.marks {
 		if err := t.addMark(ctx, tx); err != nil || !t.marks {
 			return err
@@ -249,10 +193,10 @@ func (t *table) mark(ctx context.Context, tx collect.Execer, r record) error {
 	if err != nil {
 		return err
 	}
-	at := r.remaining.at.UTC().Format(time.RFC3339)
+	at := r.At.UTC().Format(time.RFC3339)
 	for _, key := range gone {
 		if _, err := tx.ExecContext(ctx, fmt.Sprintf(`UPDATE %s SET %s = ? WHERE %s = ? AND %s = ?`,
-			quote(t.name), columnGone, columnParent, columnKey), at, r.parent, key); err != nil {
+			quote(t.name), columnGone, columnParent, columnKey), at, r.Parent, key); err != nil {
 			return err
 		}
 	}
@@ -272,8 +216,12 @@ func (t *table) addMark(ctx context.Context, tx collect.Execer) error {
 	return err
 }
 
-func (t *table) gone(ctx context.Context, tx collect.Execer, r record) (keys []string, err error) {
+func (t *table) gone(ctx context.Context, tx collect.Execer, r pending.Record) (keys []string, err error) {
+	left := make(map[string]bool, len(*r.Remain))
+	for _, key := range *r.Remain {
+		left[key] = true
+	}
 	keys, err = sqlitefile.List(ctx, tx, sqlitefile.Column[string], fmt.Sprintf(`SELECT %s FROM %s WHERE %s = ? AND %s IS NULL`,
-		columnKey, quote(t.name), columnParent, columnGone), r.parent)
-	return slices.DeleteFunc(keys, func(key string) bool { return r.remaining.keys[key] }), err
+		columnKey, quote(t.name), columnParent, columnGone), r.Parent)
+	return slices.DeleteFunc(keys, func(key string) bool { return left[key] }), err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fault"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/pending"
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
@@ -120,7 +121,7 @@ func (s *File) Open(ctx context.Context, committed json.RawMessage, streams []co
 	}); err != nil {
 		return err
 	}
-	aside := s.gather.aside
+	aside := s.gather.slice.Aside
 	if err := s.gather.Open(ctx, nil, streams); err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func (s *File) Open(ctx context.Context, committed json.RawMessage, streams []co
 func (s *File) reconcile(ctx context.Context, committed *mark, aside string, streams []collect.StreamInfo) error {
 	var slice sql.NullString
 	var number int64
-	err := s.conn.QueryRowContext(ctx, `SELECT id, applied, begun, staged, slice FROM headway_slices WHERE connection = ?`, s.gather.connection).
+	err := s.conn.QueryRowContext(ctx, `SELECT id, applied, begun, staged, slice FROM headway_slices WHERE connection = ?`, s.gather.slice.Connection).
 		Scan(&s.mark.ID, &s.mark.Slice, &s.mark.begun, &number, &slice)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
@@ -159,14 +160,12 @@ func (s *File) reconcile(ctx context.Context, committed *mark, aside string, str
 		return s.begin(ctx, aside)
 	case committed == nil || committed.ID != s.mark.ID:
 		return fmt.Errorf("sqlite sink: %s holds records of the connection %q that were collected with another state; nothing was changed: "+
-			"use that state, move the file away, or start over with `headway collect --fresh`, which sets its tables aside", s.path, s.gather.connection)
+			"use that state, move the file away, or start over with `headway collect --fresh`, which sets its tables aside", s.path, s.gather.slice.Connection)
 	case s.mark.Slice+1 == committed.Slice && slice.Valid && number == committed.Slice:
-		c, err := decodeSlice(slice.String)
-		if err != nil {
+		s.staged = &change{connection: s.gather.slice.Connection, begun: s.mark.begun, streams: streams}
+		if err := json.Unmarshal([]byte(slice.String), &s.staged.records); err != nil {
 			return fmt.Errorf("sqlite sink: %s: the last committed slice cannot be read: %w", s.path, err)
 		}
-		c.connection, c.begun, c.streams = s.gather.connection, s.mark.begun, streams
-		s.staged = c
 		return s.apply(ctx)
 	case s.mark.Slice < committed.Slice:
 		return fmt.Errorf("sqlite sink: %s has %d slices of the %d that were committed, so it is an older copy; nothing was changed: "+
@@ -176,7 +175,7 @@ func (s *File) reconcile(ctx context.Context, committed *mark, aside string, str
 	}
 	// A staged slice that was not committed comes again.
 	return s.write(ctx, func() error {
-		_, err := s.conn.ExecContext(ctx, `UPDATE headway_slices SET staged = 0, slice = NULL WHERE connection = ? AND slice IS NOT NULL`, s.gather.connection)
+		_, err := s.conn.ExecContext(ctx, `UPDATE headway_slices SET staged = 0, slice = NULL WHERE connection = ? AND slice IS NOT NULL`, s.gather.slice.Connection)
 		return err
 	})
 }
@@ -187,7 +186,7 @@ func (s *File) begin(ctx context.Context, begun string) error {
 	return s.write(ctx, func() error {
 		_, err := s.conn.ExecContext(ctx, `INSERT INTO headway_slices (connection, id, applied, begun, staged) VALUES (?1, ?2, 0, ?3, 0)
 			ON CONFLICT (connection) DO UPDATE SET id = ?2, applied = 0, begun = ?3, staged = 0, slice = NULL`,
-			s.gather.connection, s.mark.ID, begun)
+			s.gather.slice.Connection, s.mark.ID, begun)
 		return err
 	})
 }
@@ -200,7 +199,7 @@ func (s *File) formerly(ctx context.Context) (begun string, err error) {
 		return "", nil
 	}
 	if err == nil {
-		err = row(ctx, s.conn, `SELECT coalesce(max(begun), '') FROM headway_tables WHERE connection = ?`, []any{s.gather.connection}, &begun)
+		err = row(ctx, s.conn, `SELECT coalesce(max(begun), '') FROM headway_tables WHERE connection = ?`, []any{s.gather.slice.Connection}, &begun)
 	}
 	return begun, err
 }
@@ -227,10 +226,9 @@ func (s *File) Sync(ctx context.Context) (json.RawMessage, error) {
 		return nil, err
 	}
 	p := s.mark
-	if s.gather.size > 0 {
+	if s.gather.slice.Size > 0 {
 		p.Slice++
-		c := &change{connection: s.gather.connection, begun: s.mark.begun, streams: s.gather.streams, records: s.gather.pending}
-		b, err := encodeSlice(c)
+		b, err := pending.Encode(s.gather.slice.Records)
 		if err != nil {
 			return nil, err
 		}
@@ -239,14 +237,14 @@ func (s *File) Sync(ctx context.Context) (json.RawMessage, error) {
 			return nil, err
 		}
 		err = s.write(ctx, func() error {
-			_, err := s.conn.ExecContext(ctx, `UPDATE headway_slices SET staged = ?, slice = ? WHERE connection = ?`, p.Slice, b, s.gather.connection)
+			_, err := s.conn.ExecContext(ctx, `UPDATE headway_slices SET staged = ?, slice = ? WHERE connection = ?`, p.Slice, b, s.gather.slice.Connection)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
 		fault.Point(fault.FileStaged)
-		s.staged, s.gather.pending, s.gather.size = c, map[string][]record{}, 0
+		s.staged = s.gather.take()
 	}
 	return json.Marshal(filePosition{&p})
 }
@@ -256,7 +254,7 @@ func (s *File) Committed(ctx context.Context, _ json.RawMessage) error { return 
 
 // prove applies the staged slice, whose position has been committed.
 func (s *File) prove(ctx context.Context) error {
-	if err := sinkstate.MayWrite(ctx, name, s.gather.open); err != nil || s.staged == nil {
+	if err := sinkstate.MayWrite(ctx, name, s.gather.slice.Open); err != nil || s.staged == nil {
 		return err
 	}
 	// After a power cut this may be undone, but the staged slice is still there.
@@ -273,7 +271,7 @@ func (s *File) apply(ctx context.Context) error {
 		if err := s.staged.apply(ctx, s.conn); err != nil {
 			return err
 		}
-		_, err := s.conn.ExecContext(ctx, `UPDATE headway_slices SET applied = applied + 1, staged = 0, slice = NULL WHERE connection = ?`, s.gather.connection)
+		_, err := s.conn.ExecContext(ctx, `UPDATE headway_slices SET applied = applied + 1, staged = 0, slice = NULL WHERE connection = ?`, s.gather.slice.Connection)
 		return err
 	})
 	if err != nil {
@@ -288,6 +286,15 @@ func (s *File) apply(ctx context.Context) error {
 // Noticed reports whether the file was moved away or holds more than was committed. See
 // [collect.Noticer].
 func (s *File) Noticed() []collect.Change { return s.noticed }
+
+// Restore buffers records for the commit that are older than those in the tables. See
+// [Sink.Restore].
+func (s *File) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
+	if err := s.prove(ctx); err != nil {
+		return err
+	}
+	return s.gather.Restore(ctx, stream, kept)
+}
 
 // SetAside renames the connection's tables with the next commit, for a collection that
 // starts over. See [Sink.SetAside].

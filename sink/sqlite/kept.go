@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/pending"
 )
 
 // Kept reads back the records of a connection that a [Sink] or [File] wrote. Open it with
@@ -151,9 +153,9 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 	if _, field := t.byName[columnGone]; t.marks && !field {
 		columns[4] = columnGone
 	}
-	first := len(columns)
-	for _, c := range t.columns {
-		columns = append(columns, quote(c.name))
+	first, names := len(columns), t.names()
+	for _, name := range names {
+		columns = append(columns, quote(name))
 	}
 	rows, err := k.conn.QueryContext(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d",
 		strings.Join(columns, ", "), quote(t.name), where, order, limit), args...)
@@ -174,7 +176,7 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 		}
 		r := collect.KeptRecord{Record: collect.Record{Key: key, Parent: parent, Data: json.RawMessage(value.String)}}
 		if !value.Valid {
-			r.Data = t.object(values, rest.String, &k.split)
+			r.Data = pending.Object(&k.split, names, func(i int) (string, bool) { return t.columns[i].value(values[i]) }, rest.String)
 		}
 		if gone.Valid {
 			if r.Deleted, err = time.Parse(time.RFC3339, gone.String); err != nil {
@@ -190,64 +192,29 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 	return list, nil
 }
 
-// object builds a record from its columns. A field in rest takes precedence.
-func (t *table) object(values []any, rest string, split *field.Splitter) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	name := func(name string) {
-		b.WriteByte("{,"[min(b.Len(), 1)])
-		text(&b, e, name)
-		b.WriteByte(':')
-	}
-	var others []field.Field
-	if rest != "" {
-		others, _ = split.Split([]byte(rest))
-	}
-	for i, c := range t.columns {
-		if values[i] == nil || slices.ContainsFunc(others, func(f field.Field) bool { return f.Name == c.name }) {
-			continue
+// value returns the JSON of a value in a column, and false for NULL.
+func (c column) value(v any) (string, bool) {
+	switch v := v.(type) {
+	case nil:
+		return "", false
+	case int64:
+		if c.kind == field.Boolean {
+			return strconv.FormatBool(v != 0), true
 		}
-		name(c.name)
-		switch v := values[i].(type) {
-		case int64:
-			switch c.kind {
-			case field.Boolean:
-				fmt.Fprint(&b, v != 0)
-			default:
-				fmt.Fprint(&b, v)
-			}
-		case float64:
-			number, _ := json.Marshal(v)
-			b.Write(number)
-			if !bytes.ContainsAny(number, ".e") {
-				b.WriteString(".0") // keep it a real when it is read again
-			}
-		case string:
-			if c.kind == field.JSON && json.Valid([]byte(v)) {
-				b.WriteString(v)
-			} else {
-				text(&b, e, v)
-			}
-		default:
-			b.WriteString("null") // this sink never writes such a value
+		return strconv.FormatInt(v, 10), true
+	case float64:
+		number, _ := json.Marshal(v)
+		if !bytes.ContainsAny(number, ".e") {
+			number = append(number, ".0"...) // keep it a real when it is read again
 		}
+		return string(number), true
+	case string:
+		if c.kind == field.JSON && json.Valid([]byte(v)) {
+			return v, true
+		}
+		return pending.Quote(v), true
 	}
-	for _, f := range others {
-		name(f.Name)
-		b.Write(f.Raw)
-	}
-	if b.Len() == 0 {
-		return json.RawMessage("{}")
-	}
-	b.WriteByte('}')
-	return b.Bytes()
-}
-
-// text writes a JSON string.
-func text(b *bytes.Buffer, e *json.Encoder, s string) {
-	_ = e.Encode(s) // never fails for a string
-	b.Truncate(b.Len() - 1)
+	return "null", true // this sink never writes such a value
 }
 
 func (k *Kept) explain(err error) error {
@@ -271,49 +238,35 @@ var (
 	_ collect.Restorer = (*File)(nil)
 )
 
-// older marks a record that is written only if there is no row with its key.
-type older struct {
-	deleted time.Time // zero if the record is not deleted
-}
-
-// Restore buffers records for the commit that are older than those in the tables. See
-// [collect.Restorer] and [Sink.Write].
-func (s *Sink) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
-	records := make([]collect.Record, len(kept))
-	for i, k := range kept {
-		records[i] = k.Record
-	}
-	had := len(s.pending[stream])
-	if err := s.Write(ctx, stream, records); err != nil {
-		return err
-	}
-	for i, k := range kept {
-		s.pending[stream][had+i].older = &older{deleted: k.Deleted}
+// restore inserts older records whose keys have no row.
+func (t *table) restore(ctx context.Context, tx collect.Execer, records []pending.Record) error {
+	for len(records) > 0 {
+		n := slices.IndexFunc(records, func(r pending.Record) bool { return !r.At.IsZero() })
+		if n == 0 {
+			if err := t.restoreGone(ctx, tx, records[0]); err != nil {
+				return err
+			}
+			records = records[1:]
+			continue
+		}
+		if n < 0 {
+			n = len(records)
+		}
+		if err := t.insert(ctx, tx, records[:n], t.onConflict("DO NOTHING")); err != nil {
+			return err
+		}
+		records = records[n:]
 	}
 	return nil
 }
 
-// Restore buffers records for the commit that are older than those in the tables. See
-// [Sink.Restore].
-func (s *File) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
-	if err := s.prove(ctx); err != nil {
-		return err
-	}
-	return s.gather.Restore(ctx, stream, kept)
-}
-
-// restore inserts older records whose keys have no row.
-func (t *table) restore(ctx context.Context, tx collect.Execer, records []record) error {
-	return t.insert(ctx, tx, records, t.onConflict("DO NOTHING"))
-}
-
 // restoreGone inserts one older, deleted record if its key has no row.
-func (t *table) restoreGone(ctx context.Context, tx collect.Execer, r record) error {
+func (t *table) restoreGone(ctx context.Context, tx collect.Execer, r pending.Record) error {
 	var one int
 	where := make([]string, len(t.key()))
-	args := []any{r.key}
+	args := []any{r.Key}
 	if t.detail {
-		args = []any{r.parent, r.key}
+		args = []any{r.Parent, r.Key}
 	}
 	for i, name := range t.key() {
 		where[i] = name + " = ?"
@@ -322,7 +275,7 @@ func (t *table) restoreGone(ctx context.Context, tx collect.Execer, r record) er
 	if row(ctx, tx, query, args, &one) == nil {
 		return nil // the existing row is newer
 	}
-	if err := t.restore(ctx, tx, []record{r}); err != nil {
+	if err := t.insert(ctx, tx, []pending.Record{r}, t.onConflict("DO NOTHING")); err != nil {
 		return err
 	}
 	if !t.marks {
@@ -331,6 +284,6 @@ func (t *table) restoreGone(ctx context.Context, tx collect.Execer, r record) er
 		}
 	}
 	_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s = ? WHERE %s", quote(t.name), columnGone, strings.Join(where, " AND ")),
-		append([]any{r.older.deleted.UTC().Format(time.RFC3339)}, args...)...)
+		append([]any{r.At.UTC().Format(time.RFC3339)}, args...)...)
 	return err
 }

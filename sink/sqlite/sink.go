@@ -1,7 +1,73 @@
+// Package sqlite writes records into SQLite, one table for each stream. Records are
+// neither lost nor duplicated if the process is killed.
+//
+// [Sink] writes into the file of a store/sqlite store, in the transaction that moves the
+// cursor. [File] writes into its own file in two steps: a slice is staged durably before
+// its cursor is committed, and applied to the tables after.
+//
+// Use it to query records in SQL. Use sink/jsonl to keep every version of a record, and
+// sink/parquet for analytics over many files. A [Sink] works only with a store/sqlite
+// store; with another the first commit fails. A [File] works with any store.
+//
+// # Tables
+//
+// A table has its stream's name. [Sink.Open] refuses a name that is a table of the
+// store, begins with sqlite_ or headway_, or ends in _bak. The primary key is _key for a
+// list stream and (_parent, _key) for a detail stream. A new version of a record replaces
+// its row; fields that it no longer has become NULL.
+//
+// When the provider deletes a detail record, its row stays, and the column
+// _headway_deleted_at holds the time at which the deletion was noticed. For other rows it
+// is NULL. The column is added with the first such row.
+//
+// Each top-level field of the records has a column of its name, which is added with the
+// first record that has a value for it. The columns have the type ANY in a STRICT table,
+// which never changes a value, so that a column of integers also takes reals and texts:
+//
+//	JSON                    column
+//	integer of 64 bits      INTEGER
+//	other number            REAL if that is exact, otherwise its digits as TEXT
+//	string                  TEXT
+//	true, false             INTEGER 1, 0
+//	array, object           its JSON as TEXT
+//	null, or missing        NULL
+//
+// # Values that do not fit
+//
+// The column _rest is NULL, or a JSON object with the fields of the record that cannot be
+// restored from their columns:
+//
+//   - nulls
+//   - numbers that are too large or too precise
+//   - booleans, arrays and objects in a column of another kind, and other values in a
+//     column of booleans, arrays or objects
+//   - fields without a column, because the name differs from another one only in case, is
+//     reserved by this package or by SQLite (rowid, oid, _rowid_), is longer than 100
+//     bytes, is empty or has a control character, or because the table has 1,000 columns
+//
+// A field in _rest takes precedence over its column. If a record has a name twice, the
+// last value counts. A record that is not an object has its JSON in the column _value.
+//
+// The table headway_columns holds the kind of each column (boolean, json or plain), and
+// headway_tables the connection of each table. So each record can be read back exactly.
+//
+// # Starting over
+//
+// [Sink.SetAside] changes nothing itself. The first commit with records after it renames
+// this connection's tables to NAME_TIME_bak, in the transaction that writes the first new
+// rows.
+//
+// # Limits
+//
+// The records of one slice are kept in memory until its commit, as compact JSON, at most
+// 256 MiB. A Sink or File is not safe for concurrent use. It reads no clock. A Sink opens
+// no file.
+//
+// Stability: settling.
 package sqlite
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -9,52 +75,29 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
+	"github.com/headway-go/headway/sink/internal/pending"
 	"github.com/headway-go/headway/sink/internal/sinkstate"
 )
 
-const (
-	// name begins all errors.
-	name = "sqlite sink"
-	// maxPending is the maximum size of the records of one slice, in bytes.
-	maxPending = 256 << 20
-)
+// name begins all errors.
+const name = "sqlite sink"
 
 var errOtherSink = errors.New("it belongs to another sink")
 
 // Sink writes records into the store's own file. Create one with [New]. It is
 // not safe for concurrent use.
 type Sink struct {
-	connection string
-	max        int
-
+	slice pending.Slice
 	// own reports that the store's tables are in another file.
 	own bool
-
-	// aside is when SetAside was called, for the next Open.
-	aside string
-
-	// The rest is set between Open and Close.
-	open bool
 	// begun is when this connection last started over, "" if it never did. Tables with
-	// another begun are set aside.
-	begun   string
-	streams []collect.StreamInfo
-	pending map[string][]record
-	size    int
-}
-
-// record waits for the commit. If remaining is set, it is a mark for deleted records
-// instead.
-type record struct {
-	key, parent string
-	data        []byte
-	remaining   *remaining
-	older       *older // nil for a record that replaces its row
+	// another begun are set aside. It is set between Open and Close.
+	begun string
 }
 
 var (
@@ -66,7 +109,9 @@ var (
 
 // New returns a sink for one connection's records, in the file of the store that commits
 // them. The connection's name distinguishes its tables from those of other connections.
-func New(connection string) *Sink { return &Sink{connection: connection, max: maxPending} }
+func New(connection string) *Sink {
+	return &Sink{slice: pending.Slice{Sink: name, Connection: connection, Escape: strings.Clone, Max: pending.MaxBytes}}
+}
 
 // Location returns the state file, as a kind without a path.
 func (s *Sink) Location() collect.Location { return collect.Location{Kind: "state"} }
@@ -84,11 +129,8 @@ type tables struct {
 // Open checks the names of the streams and the position. See [collect.Sink]. There is
 // nothing to discard: the file holds only committed records.
 func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []collect.StreamInfo) error {
-	if err := sinkstate.MayOpen(ctx, name, "", s.open); err != nil {
+	if err := s.slice.MayOpen(ctx); err != nil {
 		return err
-	}
-	if s.connection == "" {
-		return errors.New(name + ": the connection has no name")
 	}
 	p := position{SQLite: &tables{}}
 	if err := sinkstate.Position(name, "; nothing was changed", committed, &p, func() error {
@@ -102,14 +144,8 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 	if err := checkNames(streams, s.own); err != nil {
 		return err
 	}
-	begun := p.SQLite.Begun
-	if s.aside != "" {
-		begun = s.aside
-	}
-	*s = Sink{
-		connection: s.connection, max: s.max, own: s.own,
-		open: true, begun: begun, streams: slices.Clone(streams), pending: map[string][]record{},
-	}
+	s.begun = cmp.Or(s.slice.Aside, p.SQLite.Begun)
+	s.slice.Begin(streams)
 	return nil
 }
 
@@ -117,32 +153,25 @@ func (s *Sink) Open(ctx context.Context, committed json.RawMessage, streams []co
 // UTF-8 or has no key, or the slice exceeds 256 MiB, Write returns an error and buffers
 // none of the records.
 func (s *Sink) Write(ctx context.Context, stream string, records []collect.Record) error {
-	info, err := s.writable(ctx, stream)
-	if err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	added := make([]record, len(records))
-	size := s.size
-	for i, r := range records {
-		b.Reset()
-		if err := sinkstate.AppendRow(&b, name, info, r, i, len(records)); err != nil {
-			return err
-		}
-		added[i] = record{key: r.Key, parent: r.Parent, data: bytes.Clone(b.Bytes())}
-		if size += len(r.Key) + len(r.Parent) + b.Len(); size > s.max {
-			return fmt.Errorf("sqlite sink: stream %q: the slice has more than %d bytes, which are kept in memory until its commit: "+
-				"request smaller pages", stream, s.max)
-		}
-	}
-	s.pending[stream], s.size = append(s.pending[stream], added...), size
-	return nil
+	return s.slice.Write(ctx, stream, records)
+}
+
+// Restore buffers records for the commit that are older than those in the tables. See
+// [collect.Restorer] and [Sink.Write].
+func (s *Sink) Restore(ctx context.Context, stream string, kept []collect.KeptRecord) error {
+	return s.slice.Restore(ctx, stream, kept)
+}
+
+// Remain marks the rows of a detail whose keys are not among keys: the slice's commit sets
+// their column _headway_deleted_at. See [collect.Marker].
+func (s *Sink) Remain(ctx context.Context, stream, parent string, keys []string, at time.Time) error {
+	return s.slice.Remain(ctx, stream, parent, keys, at)
 }
 
 // Sync returns the position to commit. See [collect.Sink]. The records become durable in
 // the transaction that calls the result of [Sink.Pending].
 func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
-	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil {
+	if err := sinkstate.MayWrite(ctx, name, s.slice.Open); err != nil {
 		return nil, err
 	}
 	return json.Marshal(position{&tables{Begun: s.begun}})
@@ -152,17 +181,21 @@ func (s *Sink) Sync(ctx context.Context) (json.RawMessage, error) {
 // are none. See [collect.Transactional]. The function may be called again if its
 // transaction was rolled back.
 func (s *Sink) Pending() func(ctx context.Context, tx collect.Execer) error {
-	if !s.open || s.size == 0 {
+	if !s.slice.Open || s.slice.Size == 0 {
 		return nil
 	}
-	c := change{connection: s.connection, begun: s.begun, streams: s.streams, records: s.pending}
-	s.pending, s.size = map[string][]record{}, 0
-	return c.apply
+	return s.take().apply
+}
+
+// take removes the buffered records and returns them as a change.
+func (s *Sink) take() *change {
+	return &change{connection: s.slice.Connection, begun: s.begun, streams: s.slice.Streams, records: s.slice.Take()}
 }
 
 // Close releases the sink. See [collect.Sink]. Records that were not committed are lost.
 func (s *Sink) Close() error {
-	*s = Sink{connection: s.connection, max: s.max, own: s.own}
+	s.slice.End()
+	s.begun = ""
 	return nil
 }
 
@@ -174,18 +207,7 @@ func (s *Sink) Close() error {
 //
 // An interrupted call may be repeated.
 func (s *Sink) SetAside(_ []string, at time.Time) ([]string, error) {
-	if s.open {
-		return nil, errors.New("sqlite sink: it is open: set tables aside before Open")
-	}
-	s.aside = at.UTC().Format(time.RFC3339Nano)
-	return nil, nil
-}
-
-func (s *Sink) writable(ctx context.Context, stream string) (collect.StreamInfo, error) {
-	if err := sinkstate.MayWrite(ctx, name, s.open); err != nil {
-		return collect.StreamInfo{}, err
-	}
-	return sinkstate.Stream(name, s.streams, stream)
+	return nil, s.slice.SetAside(at)
 }
 
 // reserved are the names of the store's tables and indexes, which are in the same file.
@@ -288,69 +310,8 @@ func (s *File) Recognizes(ctx context.Context, committed json.RawMessage) bool {
 	}
 	defer func() { _ = db.Close() }()
 	var id string
-	err = db.QueryRowContext(ctx, `SELECT id FROM headway_slices WHERE connection = ?`, s.gather.connection).Scan(&id)
+	err = db.QueryRowContext(ctx, `SELECT id FROM headway_slices WHERE connection = ?`, s.gather.slice.Connection).Scan(&id)
 	return err == nil && id == p.File.ID
-}
-
-// waiting is the encoding of a record in a staged slice.
-type waiting struct {
-	Key    string          `json:"key,omitempty"`
-	Parent string          `json:"parent,omitempty"`
-	Data   json.RawMessage `json:"data,omitempty"`
-	// Older marks a record that replaces no row. At is when it was deleted, if it was.
-	Older bool `json:"older,omitempty"`
-	// Remain are the keys that the parent still has at the time At; nil for a record.
-	Remain *[]string `json:"remain,omitempty"`
-	At     time.Time `json:"at,omitzero"`
-}
-
-func encodeSlice(c *change) (string, error) {
-	all := map[string][]waiting{}
-	for stream, records := range c.records {
-		for _, r := range records {
-			w := waiting{Key: r.key, Parent: r.parent, Data: r.data}
-			if r.remaining != nil {
-				keys := make([]string, 0, len(r.remaining.keys))
-				for k := range r.remaining.keys {
-					keys = append(keys, k)
-				}
-				w.Remain, w.At = &keys, r.remaining.at
-			}
-			if r.older != nil {
-				w.Older, w.At = true, r.older.deleted
-			}
-			all[stream] = append(all[stream], w)
-		}
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(all)
-	return b.String(), err
-}
-
-func decodeSlice(text string) (*change, error) {
-	var all map[string][]waiting
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return nil, err
-	}
-	c := &change{records: map[string][]record{}}
-	for stream, list := range all {
-		for _, w := range list {
-			r := record{key: w.Key, parent: w.Parent, data: w.Data}
-			if w.Remain != nil {
-				r.remaining = &remaining{keys: map[string]bool{}, at: w.At}
-				for _, k := range *w.Remain {
-					r.remaining.keys[k] = true
-				}
-			}
-			if w.Older {
-				r.older = &older{deleted: w.At}
-			}
-			c.records[stream] = append(c.records[stream], r)
-		}
-	}
-	return c, nil
 }
 
 var _ collect.Execer = (*sql.Conn)(nil)

@@ -11,6 +11,7 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
 	"github.com/headway-go/headway/sink/internal/field"
+	"github.com/headway-go/headway/sink/internal/pending"
 )
 
 // maxColumns is the maximum number of columns for fields. SQLite allows 2,000 in all.
@@ -104,17 +105,17 @@ func (t *table) load(ctx context.Context, tx collect.Execer) error {
 }
 
 // grow creates the table or adds the columns that the records need.
-func (t *table) grow(ctx context.Context, tx collect.Execer, records []record, create bool) error {
+func (t *table) grow(ctx context.Context, tx collect.Execer, records []pending.Record, create bool) error {
 	if create {
 		t.reset()
 	}
 	had := len(t.columns)
 	var split field.Splitter
 	for _, r := range records {
-		if r.remaining != nil {
+		if r.Remain != nil {
 			continue
 		}
-		fields, _ := split.Split(r.data)
+		fields, _ := split.Split(r.Data)
 		for _, f := range fields {
 			if _, ok := t.byName[f.Name]; ok || len(t.columns) >= maxColumns || !field.Nameable(f) || t.taken[fold(f.Name)] {
 				continue
@@ -164,6 +165,15 @@ func (t *table) create() string {
 	return b.String()
 }
 
+// names returns the names of the columns of fields.
+func (t *table) names() []string {
+	names := make([]string, len(t.columns))
+	for i, c := range t.columns {
+		names[i] = c.name
+	}
+	return names
+}
+
 func (t *table) key() []string {
 	if t.detail {
 		return []string{columnParent, columnKey}
@@ -176,12 +186,8 @@ type preparer interface {
 	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
 }
 
-// upsert writes the rows in order: a later row replaces an earlier one with the same key.
-func (t *table) upsert(ctx context.Context, tx collect.Execer, records []record) error {
-	return t.insert(ctx, tx, records, t.statement())
-}
-
-func (t *table) insert(ctx context.Context, tx collect.Execer, records []record, query string) error {
+// insert runs a statement for each record in order, so that a later one counts.
+func (t *table) insert(ctx context.Context, tx collect.Execer, records []pending.Record, query string) error {
 	exec := func(args []any) error {
 		_, err := tx.ExecContext(ctx, query, args...)
 		return err
@@ -241,15 +247,15 @@ func (t *table) onConflict(then string) string {
 }
 
 // bind fills the arguments of statement for one record.
-func (t *table) bind(args []any, r record, split *field.Splitter, rest *field.Rest) {
+func (t *table) bind(args []any, r pending.Record, split *field.Splitter, rest *field.Rest) {
 	clear(args)
 	n := len(t.key())
-	if args[n-1] = r.key; t.detail {
-		args[0] = r.parent
+	if args[n-1] = r.Key; t.detail {
+		args[0] = r.Parent
 	}
-	fields, object := split.Split(r.data)
+	fields, object := split.Split(r.Data)
 	if !object {
-		args[len(args)-2] = string(r.data)
+		args[len(args)-2] = string(r.Data)
 		return
 	}
 	for _, f := range fields {
