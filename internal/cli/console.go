@@ -38,8 +38,9 @@ yet. Gaps can be retried, quarantined and released; "headway audit" lists who di
 A running "headway serve" has the same pages at /console/, with what is proxied, live
 rates and quotas in them.
 
-It listens on this machine only and asks for no key: everybody who can reach the address
-here may look and act as you. Ctrl-C ends it.`,
+It listens on this machine only. The link that it writes logs one browser in, once, within
+15 minutes, for 12 hours; who has it may look and act as you. The page that asks for a link
+has a button that writes another one here. Ctrl-C ends it.`,
 		Example: `  headway console
   headway console --state .headway/state.db --listen 127.0.0.1:8780`,
 		Args: exactly(0, "no argument"),
@@ -53,7 +54,7 @@ here may look and act as you. Ctrl-C ends it.`,
 func serveConsole(cmd *cobra.Command, listen string) error {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || !config.Loopback(host) {
-		return usage(fmt.Errorf("--listen is %q, must be HOST:PORT with a loopback address: the pages ask for no key", listen))
+		return usage(fmt.Errorf("--listen is %q, must be HOST:PORT with a loopback address: the pages are for this machine alone", listen))
 	}
 	if host == "" {
 		listen = "127.0.0.1" + listen
@@ -66,13 +67,16 @@ func serveConsole(cmd *cobra.Command, listen string) error {
 	if err != nil {
 		return err
 	}
-	pages, err := console.New(console.Options{API: answers, Local: true, Source: source, Profiles: profileFolders()})
-	if err != nil {
-		return err
-	}
 	l, err := new(net.ListenConfig).Listen(cmd.Context(), "tcp", listen)
 	if err != nil {
-		return &exitError{code: exitRefused, err: fmt.Errorf("--listen: %w", err)}
+		return errors.Join(&exitError{code: exitRefused, err: fmt.Errorf("--listen: %w", err)}, state.Close())
+	}
+	announce := func(path string) {
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "headway console of %s at http://%s%s\n", source, l.Addr(), path) // nobody need read it
+	}
+	pages, err := console.New(console.Options{API: answers, Announce: announce, Source: source, Profiles: profileFolders()})
+	if err != nil {
+		return errors.Join(err, l.Close(), state.Close())
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -82,7 +86,7 @@ func serveConsole(cmd *cobra.Command, listen string) error {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	_, _ = fmt.Fprintf(cmd.OutOrStdout(), "headway console of %s at http://%s%s\n", source, l.Addr(), console.Path) // nobody need read it
+	pages.Announce()
 	select {
 	case err = <-ended:
 	case <-ctx.Done():

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -82,7 +83,11 @@ func TestConsoleServesAStateFolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		jar, err := cookiejar.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Jar: jar}
 		answer, err := client.Do(request)
 		if err != nil {
 			t.Fatal(err)
@@ -91,6 +96,14 @@ func TestConsoleServesAStateFolder(t *testing.T) {
 		_ = answer.Body.Close()
 		if answer.StatusCode != http.StatusOK || !strings.Contains(strings.ToLower(string(body)), strings.ToLower(want)) {
 			t.Errorf("%s: %d %s", state, answer.StatusCode, body)
+		}
+		client.Jar = nil // another user of the machine
+		if answer, err = client.Do(request); err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusUnauthorized {
+			t.Errorf("with a link that was opened: %d", answer.StatusCode)
 		}
 		request.Host = "moved.example"
 		if answer, err = client.Do(request); err != nil {

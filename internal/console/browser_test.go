@@ -201,6 +201,15 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 			do(name, dark(true), accessible(t, name+" when it is dark"), dark(false))
 		}
 	}
+	do("before the key is revoked", chromedp.Navigate(back.URL+console.Path), has("kept up to date"))
+	again.mu.Lock()
+	again.key = "canary-secret"
+	again.mu.Unlock()
+	do("the session has ended", chromedp.WaitVisible("#ended"), chromedp.WaitNotVisible("#away"), accessible(t, "ended"), picture("ended", 1280))
+	again.mu.Lock()
+	again.key = ""
+	again.mu.Unlock()
+	do("and is let in again", chromedp.WaitNotVisible("#gone"))
 	if said := complaints(); strings.Contains(said, "Security Policy") || strings.Contains(said, "TypeError") {
 		t.Errorf("the browser complains: %s", said)
 	}

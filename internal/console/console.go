@@ -45,10 +45,12 @@ const (
 type Options struct {
 	// API answers /v1. Required.
 	API http.Handler
-	// Local refuses requests under another name than localhost or an address: a page of
-	// another site may have had its name moved here. For a console that asks for no key
-	// and has no daemon around it that sees to that.
-	Local bool
+	// Announce shows the path of a one-time link to the user of this machine. Where it is
+	// set, such a link is what logs in: it opens once, within 15 minutes, and no key is asked
+	// for. Requests under another name than localhost or an address are then refused, since a
+	// page of another site may have had its name moved here. It may be called from several
+	// goroutines at once. Default: each caller that the API answers is let in.
+	Announce func(path string)
 	// Source says in a few words where what is shown comes from, as a folder's name.
 	Source string
 	// Profiles are folders with profiles beside those that come with headway.
@@ -66,6 +68,7 @@ type Console struct {
 	pages    *template.Template
 	secret   []byte // signs the tokens of forms
 	sessions sessions
+	links    links
 	streams  chan struct{}
 	done     chan struct{}
 	close    sync.Once
@@ -131,8 +134,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(writeTime))
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime))
-	if c.o.Local && !local(r.Host) {
-		http.Error(w, "this console asks for no key, so it is opened as localhost or by its address", http.StatusForbidden)
+	if c.o.Announce != nil && !local(r.Host) {
+		http.Error(w, "this console is opened as localhost or by its address", http.StatusForbidden)
 		return
 	}
 	c.mux.ServeHTTP(w, r)
@@ -167,13 +170,21 @@ type visit struct {
 // errNoPage is what a page that is not there gives.
 var errNoPage = &client.Problem{Status: http.StatusNotFound, Title: "No such page"}
 
+// errNoSession is the answer to one who has opened no link.
+var errNoSession = &client.Problem{Status: http.StatusUnauthorized, Title: "Not logged in", Detail: "open the link that headway console wrote"}
+
 // page shows a page to those whom the API answers.
 func (c *Console) page(show func(*visit) error) http.Handler {
 	return c.open(func(v *visit) error {
-		err := show(v)
+		var err error
+		if c.o.Announce != nil && v.s.id == "" {
+			err = errNoSession
+		} else {
+			err = show(v)
+		}
 		p, ok := errors.AsType[*client.Problem](err)
 		if ok && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden && v.s.id == "") {
-			if v.r.Method == http.MethodGet && v.r.Header.Get("Accept") != "text/event-stream" {
+			if v.r.Method != http.MethodPost && v.r.Header.Get("Accept") != "text/event-stream" {
 				http.Redirect(v.w, v.r, Path+"login", http.StatusSeeOther)
 				return nil
 			}

@@ -57,11 +57,16 @@ type world struct {
 	acted  []collect.GapAction
 	fleet  []fleet.Credential
 
+	announced []string // paths of one-time links; nil where keys log in
+
 	text      string // is in what the simulator has
 	simulated []api.Simulation
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB) *world { return worldWith(t, false) }
+
+// worldWith makes a world, where links log in if that is asked for.
+func worldWith(t testing.TB, links bool) *world {
 	t.Helper()
 	w := &world{quotas: map[string]api.Quota{}, audit: audit.New(t.TempDir(), nil), usage: calls.NewLedger(filepath.Join(t.TempDir(), calls.FileName))}
 	t.Cleanup(func() { _ = w.usage.Close(context.Background()) })
@@ -77,18 +82,25 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Console, err = console.New(console.Options{API: answers, Source: "the state", Log: log}); err != nil {
+	o := console.Options{API: answers, Source: "the state", Log: log}
+	if links {
+		o.Announce = func(path string) { w.announced = append(w.announced, path) }
+	}
+	if w.Console, err = console.New(o); err != nil {
 		t.Fatal(err)
 	}
 	return w
 }
 
 func (w *world) authorize(r *http.Request, need api.Role) (api.Caller, error) {
-	if w.key == "" {
+	w.mu.Lock()
+	key := w.key
+	w.mu.Unlock()
+	if key == "" {
 		return api.Anybody(r, need)
 	}
 	switch r.Header.Get("Authorization") {
-	case "Bearer " + w.key:
+	case "Bearer " + key:
 		return api.Caller{ID: "admin ops", Role: api.Admin}, nil
 	case "Bearer screen":
 		return api.Caller{ID: "viewer screen", Role: api.Viewer}, nil
@@ -396,6 +408,102 @@ func TestOnlyAdminsLook(t *testing.T) {
 	if strings.Contains(w.log.String(), "canary") {
 		t.Errorf("a key is in the log: %s", &w.log)
 	}
+}
+
+// TestALinkLogsInOnce: without one nobody sees a page; it opens once and for a while, and
+// its secret is in no log, header or page.
+func TestALinkLogsInOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := worldWith(t, true)
+		w.status = []collect.ConnectionStatus{collected("a")}
+		get := func(path string, change func(*http.Request)) *httptest.ResponseRecorder {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Host = "127.0.0.1:4040"
+			if change != nil {
+				change(r)
+			}
+			rec := httptest.NewRecorder()
+			w.ServeHTTP(rec, r)
+			for _, all := range w.announced {
+				_, secret, _ := strings.Cut(all, "link=")
+				if strings.Contains(rec.Body.String()+fmt.Sprint(rec.Header())+w.log.String(), secret) {
+					t.Errorf("%s: the secret is in the answer or the log: %v %s %s", path, rec.Header(), rec.Body, &w.log)
+				}
+			}
+			if rec.Header().Get("Referrer-Policy") != "no-referrer" {
+				t.Errorf("%s: the next page may get the address", path)
+			}
+			return rec
+		}
+		press := func() *httptest.ResponseRecorder {
+			form := url.Values{"token": {token(t, get(console.Path+"login", nil).Body.String())}}
+			r := httptest.NewRequest(http.MethodPost, console.Path+"login", strings.NewReader(form.Encode()))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			r.Host = "127.0.0.1:4040"
+			rec := httptest.NewRecorder()
+			w.ServeHTTP(rec, r)
+			return rec
+		}
+		w.Announce()
+		link := w.announced[0]
+		if len(link) < 40 {
+			t.Fatalf("the link %q can be guessed", link)
+		}
+		for _, path := range []string{"", "runs", "gaps", "quotas", "calls", "audit", "fleet", "simulator", "profiles", "connection?name=a", "login?link=", "login?link=x"} {
+			if rec := get(console.Path+path, nil); strings.Contains(rec.Body.String(), "run-a") || len(rec.Result().Cookies()) > 0 || rec.Code == http.StatusOK && !strings.HasPrefix(path, "login") {
+				t.Errorf("without a link, %q: %d %s", path, rec.Code, rec.Body)
+			}
+		}
+		stream := func(r *http.Request) { r.Header.Set("Accept", "text/event-stream") }
+		if rec := get(console.Path+"live?page=overview", stream); rec.Code != http.StatusUnauthorized {
+			t.Errorf("a stream without a link: %d", rec.Code)
+		}
+		for name, change := range map[string]func(*http.Request){
+			"a look ahead": func(r *http.Request) { r.Header.Set("Sec-Purpose", "prefetch;prerender") },
+			"HEAD":         func(r *http.Request) { r.Method = http.MethodHead },
+			"another name": func(r *http.Request) { r.Host = "moved.example" },
+		} {
+			if rec := get(link, change); rec.Code < 400 || len(rec.Result().Cookies()) > 0 {
+				t.Errorf("%s: %d", name, rec.Code)
+			}
+		}
+		in := get(link, nil)
+		if in.Code != http.StatusSeeOther || in.Header().Get("Location") != console.Path || len(in.Result().Cookies()) != 1 {
+			t.Fatalf("opened: %d %v", in.Code, in.Header())
+		}
+		c := in.Result().Cookies()[0]
+		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != console.Path || c.Name != "headway_console_4040" {
+			t.Errorf("cookie %s", c)
+		}
+		logged := func(r *http.Request) { r.AddCookie(c) }
+		if rec := get(console.Path, logged); rec.Code != http.StatusOK || !strings.Contains(rec.Body.String(), "run-a") {
+			t.Errorf("logged in: %d %s", rec.Code, rec.Body)
+		}
+		if rec := get(console.Path+"gaps", logged); !strings.Contains(rec.Body.String(), "admin") {
+			t.Errorf("the role is not said: %s", rec.Body)
+		}
+		if rec := get(link, nil); rec.Code != http.StatusUnauthorized || len(rec.Result().Cookies()) > 0 || !strings.Contains(rec.Body.String(), "was opened before") {
+			t.Errorf("again: %d %s", rec.Code, rec.Body)
+		}
+		if rec := get(link, logged); rec.Code != http.StatusSeeOther || len(rec.Result().Cookies()) > 0 {
+			t.Errorf("again, by who is logged in: %d", rec.Code)
+		}
+		if rec := press(); rec.Code != http.StatusTooManyRequests || len(w.announced) != 1 {
+			t.Errorf("another link at once: %d", rec.Code)
+		}
+		time.Sleep(time.Minute)
+		if rec := press(); rec.Code != http.StatusOK || len(w.announced) != 2 {
+			t.Errorf("another link: %d %s", rec.Code, rec.Body)
+		}
+		time.Sleep(15 * time.Minute)
+		if rec := get(w.announced[1], nil); rec.Code != http.StatusUnauthorized {
+			t.Errorf("a link that expired: %d", rec.Code)
+		}
+		time.Sleep(12 * time.Hour)
+		if rec := get(console.Path, logged); rec.Code != http.StatusSeeOther {
+			t.Errorf("a session that expired: %d", rec.Code)
+		}
+	})
 }
 
 func TestLimitsChangeWhenThatIsConfirmed(t *testing.T) {

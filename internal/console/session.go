@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"maps"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -16,12 +18,24 @@ import (
 )
 
 const (
-	cookie = "headway_console"
 	// sessionTime is how long a login holds, and maxSessions how many hold at once: the
 	// oldest ends for one more.
 	sessionTime = 12 * time.Hour
 	maxSessions = 1000
+	// linkTime is how long a link may be opened, and linkPause the time between two links.
+	linkTime  = 15 * time.Minute
+	linkPause = 5 * time.Second
 )
+
+// cookie returns the name of the cookie of a console. Browsers send a host's cookies to all
+// of its ports, so the name has the port: two consoles of one machine end no session of each
+// other.
+func cookie(r *http.Request) string {
+	if _, port, err := net.SplitHostPort(r.Host); err == nil {
+		return "headway_console_" + port
+	}
+	return "headway_console"
+}
 
 // session is what is kept of one who logged in; of all others there is one without an id.
 type session struct {
@@ -49,7 +63,7 @@ func hashed(secret string) string {
 func (s *sessions) of(r *http.Request) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sent, err := r.Cookie(cookie); err == nil {
+	if sent, err := r.Cookie(cookie(r)); err == nil {
 		if known := s.known[hashed(sent.Value)]; known != nil && time.Since(known.since) < sessionTime {
 			return known
 		}
@@ -109,11 +123,101 @@ func (v *visit) form() error {
 	return nil
 }
 
-// entry is the page that asks for a key.
-type entry struct{ Refused string }
+// links are the one-time links that nobody has opened yet, by the hash of their secret,
+// with the time at which each expires. The zero value is ready.
+type links struct {
+	mu     sync.Mutex
+	unused map[string]time.Time
+	latest time.Time // when the latest link was made
+}
+
+// make returns the secret of a new link; empty if the latest link is too recent.
+func (l *links) make() (secret string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !l.latest.IsZero() && now.Sub(l.latest) < linkPause {
+		return ""
+	}
+	if l.unused == nil {
+		l.unused = map[string]time.Time{}
+	}
+	maps.DeleteFunc(l.unused, func(_ string, until time.Time) bool { return !now.Before(until) })
+	secret = rand.Text()
+	l.unused[hashed(secret)], l.latest = now.Add(linkTime), now
+	return secret
+}
+
+// use reports whether a link may be opened, which it may only once.
+func (l *links) use(secret string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	until, ok := l.unused[hashed(secret)]
+	delete(l.unused, hashed(secret))
+	return ok && time.Now().Before(until)
+}
+
+// Announce makes a one-time link and hands it to Options.Announce. It does nothing within
+// five seconds of the latest link, and returns false.
+func (c *Console) Announce() bool {
+	secret := c.links.make()
+	if secret == "" {
+		return false
+	}
+	c.o.Announce(Path + "login?link=" + secret)
+	return true
+}
+
+// entry is the page that asks for a key or, where keys are not asked for, for a link.
+type entry struct {
+	Refused string
+	Links   bool
+	Noted   string // what became of the wish for another link
+}
 
 func (c *Console) login(v *visit) error {
-	v.show(http.StatusOK, "login", "Log in", entry{})
+	secret := v.text("link")
+	if c.o.Announce == nil || secret == "" {
+		v.show(http.StatusOK, "login", "Log in", entry{Links: c.o.Announce != nil})
+		return nil
+	}
+	if v.r.Method != http.MethodGet || v.r.Header.Get("Sec-Purpose") != "" {
+		// A look ahead of a browser would use the link up.
+		return &client.Problem{Status: http.StatusServiceUnavailable, Title: "Not opened", Detail: "this link is for one visit: open it"}
+	}
+	if !c.links.use(secret) {
+		if v.s.id != "" {
+			http.Redirect(v.w, v.r, Path, http.StatusSeeOther)
+			return nil
+		}
+		c.log.Warn("login to the console refused")
+		v.show(http.StatusUnauthorized, "login", "Log in", entry{Links: true, Refused: "This link was opened before, or it has expired."})
+		return nil
+	}
+	index, err := v.api.Index(v.r.Context())
+	if err != nil {
+		return err
+	}
+	v.enter("", index.Role)
+	return nil
+}
+
+// enter begins a session and leads to its first page.
+func (v *visit) enter(key, role string) {
+	http.SetCookie(v.w, &http.Cookie{
+		Name: cookie(v.r), Value: v.c.sessions.begin(key, role), Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		Secure: v.r.TLS != nil, MaxAge: int(sessionTime.Seconds()),
+	})
+	http.Redirect(v.w, v.r, Path, http.StatusSeeOther)
+}
+
+// another writes another link for one who can read what Options.Announce writes.
+func (c *Console) another(v *visit) error {
+	if c.Announce() {
+		v.show(http.StatusOK, "login", "Log in", entry{Links: true, Noted: "Written."})
+	} else {
+		v.show(http.StatusTooManyRequests, "login", "Log in", entry{Links: true, Noted: "A link was written seconds ago."})
+	}
 	return nil
 }
 
@@ -122,10 +226,13 @@ func (c *Console) enter(v *visit) error {
 	if err := v.form(); err != nil {
 		return err
 	}
+	if c.o.Announce != nil {
+		return c.another(v)
+	}
 	key := v.r.PostFormValue("key")
 	refused := func(status int, why string) error {
 		c.log.Warn("login to the console refused")
-		v.show(status, "login", "Log in", entry{why})
+		v.show(status, "login", "Log in", entry{Refused: why})
 		return nil
 	}
 	api, err := c.client(key, v.r.RemoteAddr)
@@ -144,11 +251,7 @@ func (c *Console) enter(v *visit) error {
 	case index.Role == "":
 		return refused(http.StatusForbidden, "This key makes calls and has no role: the console takes one with the role viewer, operator or admin.")
 	}
-	http.SetCookie(v.w, &http.Cookie{
-		Name: cookie, Value: c.sessions.begin(key, index.Role), Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		Secure: v.r.TLS != nil, MaxAge: int(sessionTime.Seconds()),
-	})
-	http.Redirect(v.w, v.r, Path, http.StatusSeeOther)
+	v.enter(key, index.Role)
 	return nil
 }
 
@@ -158,7 +261,7 @@ func (c *Console) leave(v *visit) error {
 		return err
 	}
 	c.sessions.end(v.s)
-	http.SetCookie(v.w, &http.Cookie{Name: cookie, Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.SetCookie(v.w, &http.Cookie{Name: cookie(v.r), Path: Path, HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: -1})
 	http.Redirect(v.w, v.r, Path+"login", http.StatusSeeOther)
 	return nil
 }

@@ -6,6 +6,10 @@
   const stream = document.getElementById("stream");
   if (!stream) return;
   let last = new Date();
+  const ended = function (yes) {
+    document.getElementById("away").hidden = yes;
+    document.getElementById("ended").hidden = !yes;
+  };
   document.body.addEventListener("htmx:sseOpen", function () {
     gone.hidden = true;
     if (moving) moving.hidden = false;
@@ -15,6 +19,8 @@
     document.getElementById("gone-at").textContent = last.toLocaleTimeString();
     gone.hidden = false;
     if (moving) moving.hidden = true;
+    // A stream does not say why it was refused. A page leads to the login if that is why.
+    fetch(location.href, { method: "HEAD", redirect: "manual" }).then(function (r) { ended(r.type === "opaqueredirect"); }, function () { ended(false); });
   });
 })();
 
