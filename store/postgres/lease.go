@@ -3,17 +3,13 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/store/internal/sqlstore"
 )
 
 // clock estimates how far the server's clock is ahead of this machine's.
@@ -58,9 +54,8 @@ const isAlive = `(c.run IS NOT NULL AND c.expires > $1 AND (c.lock IS NULL OR c.
 // the run that held it becomes abandoned. A lease whose holder's session has ended
 // is taken over at once.
 func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.Lease, error) {
-	if req.Connection == "" || req.Run == "" || req.TTL <= 0 {
-		return collect.Lease{}, fmt.Errorf("store %s: acquire: connection %q, run %q, time to live %s: "+
-			"the names must not be empty and the time must be above 0", s.name, req.Connection, req.Run, req.TTL)
+	if err := sqlstore.CheckRequest("store "+s.name, req); err != nil {
+		return collect.Lease{}, err
 	}
 	lease := collect.Lease{Connection: req.Connection, Run: req.Run}
 	// The lock comes before the token is visible: a lease whose lock is free counts as dead.
@@ -72,23 +67,23 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 			return err
 		}
 		now := req.Now.Add(ahead)
-		if _, err := t.exec(`INSERT INTO headway_connections (name) VALUES ($1) ON CONFLICT DO NOTHING`, verbatim(req.Connection)); err != nil {
+		if _, err := t.Exec(`INSERT INTO headway_connections (name) VALUES ($1) ON CONFLICT DO NOTHING`, req.Connection); err != nil {
 			return err
 		}
-		var run, holder verbatim
-		var since, expires moment
+		var run, holder string
+		var since, expires time.Time
 		var living bool
-		if err := t.row(`SELECT id, token FROM headway_connections WHERE name = $1 FOR UPDATE`, []any{verbatim(req.Connection)}, &id, &lease.Token); err != nil {
+		if err := t.Row(`SELECT id, token FROM headway_connections WHERE name = $1 FOR UPDATE`, []any{req.Connection}, &id, &lease.Token); err != nil {
 			return err
 		}
-		if err := t.row(`SELECT run, holder, since, expires, `+isAlive+` FROM headway_connections c WHERE id = $2`,
-			[]any{moment(now), id}, &run, &holder, &since, &expires, &living); err != nil {
+		if err := t.Row(`SELECT run, holder, since, expires, `+isAlive+` FROM headway_connections c WHERE id = $2`,
+			[]any{now, id}, &run, &holder, &since, &expires, &living); err != nil {
 			return err
 		}
 		if living {
 			return &collect.HeldError{
-				Connection: req.Connection, Holder: string(holder), Run: string(run),
-				Since: time.Time(since), Expires: time.Time(expires).Add(-ahead),
+				Connection: req.Connection, Holder: holder, Run: run,
+				Since: since, Expires: expires.Add(-ahead),
 			}
 		}
 		lease.Token++
@@ -104,49 +99,24 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 
 // take writes the new holder, marks the old holder's run abandoned, and begins the new run.
 func (t *tx) take(connection int64, req collect.LeaseRequest, token int64, expires time.Time, lock sql.NullInt64) error {
-	t.queue(`UPDATE headway_runs SET state = $2, reason = $3,
-			ended = (SELECT expires FROM headway_connections WHERE id = $1)
-		WHERE connection = $1 AND state = $4`,
-		connection, string(collect.RunAbandoned), reason.LeaseLost.String(), string(collect.RunRunning))
-	t.queue(dropMarks)
-	// Gaps that were leased to the previous holder become free.
-	t.queue(freeGaps, connection)
-	t.queue(`UPDATE headway_connections SET token = $2, run = $3, holder = $4, since = $5, expires = $6, lock = $7,
+	t.Queue(dropMarks)
+	sqlstore.Abandon(t, connection)
+	t.Queue(`UPDATE headway_connections SET token = $2, run = $3, holder = $4, since = $5, expires = $6, lock = $7,
 			booted = pg_postmaster_start_time() WHERE id = $1`,
-		connection, token, verbatim(req.Run), verbatim(req.Holder), moment(req.Now), moment(expires), lock)
-	n, err := t.exec(`INSERT INTO headway_runs (id, connection, holder, state, reason, started, kind) VALUES ($1, $2, $3, $4, $5, $6, $7)
-		ON CONFLICT (id) DO NOTHING`,
-		verbatim(req.Run), connection, verbatim(req.Holder), string(collect.RunRunning), reason.None.String(), moment(req.Now), string(req.Kind))
-	if err == nil && n == 0 {
-		err = fmt.Errorf("run %q is on record already: give each run an id of its own", req.Run)
-	}
-	return err
+		connection, token, req.Run, req.Holder, req.Now, expires, lock)
+	return sqlstore.Begin(t, connection, req)
 }
 
 // dropMarks removes old marks of writes, except those that another session is removing.
 const dropMarks = `DELETE FROM headway_writes WHERE token IN
 	(SELECT token FROM headway_writes WHERE at < now() - interval '1 hour' FOR UPDATE SKIP LOCKED)`
 
-// freeGaps frees the gaps that were leased to a holder.
-const freeGaps = `UPDATE headway_gaps SET status = 'pending', leased = 0 WHERE connection = $1 AND status = 'leased'`
-
-// held identifies the connection and run of a lease that was checked.
-type held struct {
-	connection, run int64
-}
-
 // holding runs a write as the holder of a lease. It locks the connection's row, so that
 // writes of one connection run one after the other and nobody takes the lease over in
 // between.
-func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f func(*tx, held) error) error {
+func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f func(*tx, sqlstore.Held) error) error {
 	return s.write(ctx, what, func(t *tx) error {
-		var h held
-		err := t.row(`SELECT c.id, r.n FROM headway_connections c JOIN headway_runs r ON r.id = c.run
-			WHERE c.name = $1 AND c.token = $2 AND c.run = $3 FOR UPDATE OF c`,
-			[]any{verbatim(l.Connection), l.Token, verbatim(l.Run)}, &h.connection, &h.run)
-		if errors.Is(err, pgx.ErrNoRows) {
-			err = &reason.Refusal{Reason: reason.LeaseLost, Scope: l.Connection}
-		}
+		h, err := sqlstore.Fence(t, l)
 		if err != nil {
 			return err
 		}
@@ -160,19 +130,19 @@ func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f fun
 func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl time.Duration) error {
 	var lock sql.NullInt64
 	var connection int64
-	err := s.holding(ctx, "renew", l, func(t *tx, h held) error {
+	err := s.holding(ctx, "renew", l, func(t *tx, h sqlstore.Held) error {
 		ahead, err := s.clock.compare(t.ctx, t.session)
 		if err != nil {
 			return err
 		}
-		if connection = h.connection; !lock.Valid {
+		if connection = h.Connection; !lock.Valid {
 			lock = s.alive.renewed(t.ctx, s.Reader, connection, l.Token)
 		}
 		if lock.Valid {
-			t.queue(`UPDATE headway_connections SET lock = $2, booted = pg_postmaster_start_time() WHERE id = $1`, connection, lock)
+			t.Queue(`UPDATE headway_connections SET lock = $2, booted = pg_postmaster_start_time() WHERE id = $1`, connection, lock)
 		}
-		t.queue(`UPDATE headway_connections SET expires = $2 WHERE id = $1`, connection, moment(now.Add(ahead).Add(ttl)))
-		t.queue(dropMarks) // a run may last for weeks
+		t.Queue(`UPDATE headway_connections SET expires = $2 WHERE id = $1`, connection, now.Add(ahead).Add(ttl))
+		t.Queue(dropMarks) // a run may last for weeks
 		return nil
 	})
 	switch {
@@ -186,33 +156,13 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 
 // Finish writes the run's end and releases the lease. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
-	switch end.State {
-	case collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
-	case collect.RunRunning:
-		fallthrough
-	default:
-		return fmt.Errorf("store %s: finish: %q is not a state for a run to end in", s.name, end.State)
-	}
-	cooldown, err := json.Marshal(end.Cooldown)
-	if err != nil {
+	if err := sqlstore.CheckEnd("store "+s.name, end.State); err != nil {
 		return err
 	}
 	var connection int64
-	err = s.holding(ctx, "finish", l, func(t *tx, h held) error {
-		connection = h.connection
-		if err := t.progress(h, end.Progress); err != nil {
-			return err
-		}
-		t.queue(`UPDATE headway_runs SET state = $2, reason = $3, ended = $4, retry_at = $5, error = $6 WHERE n = $1`,
-			h.run, string(end.State), end.Reason.String(), moment(end.At), moment(end.RetryAt), verbatim(end.Error))
-		if err := t.events(h, end.Events); err != nil {
-			return err
-		}
-		t.pacing(h, end.Pacing)
-		t.queue(freeGaps, h.connection)
-		t.queue(`UPDATE headway_connections SET run = NULL, holder = '', since = NULL, expires = NULL, lock = NULL, booted = NULL,
-			pressure = $2 WHERE id = $1`, h.connection, string(cooldown))
-		return nil
+	err := s.holding(ctx, "finish", l, func(t *tx, h sqlstore.Held) error {
+		connection = h.Connection
+		return h.Finish(t, end)
 	})
 	if err == nil {
 		s.alive.release(connection, l.Token)
@@ -222,19 +172,8 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 
 // Forget removes the state of the connection, except its lease. See [collect.Store].
 func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
-	return s.holding(ctx, "forget", l, func(t *tx, h held) error {
-		for _, query := range []string{
-			`DELETE FROM headway_lanes WHERE connection = $1`,
-			`DELETE FROM headway_items WHERE stream IN (SELECT id FROM headway_streams WHERE connection = $1)`,
-			`DELETE FROM headway_streams WHERE connection = $1`,
-			`DELETE FROM headway_gaps WHERE connection = $1`,
-			`DELETE FROM headway_shapes WHERE connection = $1`,
-			`DELETE FROM headway_sinks WHERE connection = $1`,
-			`UPDATE headway_connections SET sink = NULL, sink_kind = '', sink_path = '', replays = '[]', pressure = NULL, pacing_version = NULL,
-				pacing_law = NULL, pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL, pacing_parts = NULL WHERE id = $1`,
-		} {
-			t.queue(query, h.connection)
-		}
+	return s.holding(ctx, "forget", l, func(t *tx, h sqlstore.Held) error {
+		h.Forget(t)
 		return nil
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +22,8 @@ import (
 // session is a connection to the server that a transaction uses.
 type session struct {
 	*sql.Conn
-	pg *pgx.Conn
+	ctx context.Context // of the transaction
+	pg  *pgx.Conn
 }
 
 // The kinds of transaction.
@@ -76,12 +78,12 @@ func (s *Store) write(ctx context.Context, what string, f func(*tx) error) error
 		defer cancel()
 		committing := false
 		err = s.transact(ctx, whole, readWrite, func(c *session) error {
-			t := &tx{ctx: whole, session: c}
+			t := &tx{session: c}
 			fault.Point(fault.StoreBegun)
 			if err := f(t); err != nil {
 				return err
 			}
-			t.queue(`INSERT INTO headway_writes (token) VALUES ($1)`, token)
+			t.Queue(`INSERT INTO headway_writes (token) VALUES ($1)`, token)
 			t.batch.Queue(`SELECT pg_current_xact_id()::text`).QueryRow(func(row pgx.Row) error { return row.Scan(&xid) })
 			if err := t.flush(); err != nil {
 				return err
@@ -162,6 +164,7 @@ func (r *Reader) transact(wait, ctx context.Context, begin string, f func(*sessi
 		return err
 	}
 	defer s.release()
+	s.ctx = ctx
 	if _, err := s.pg.Exec(ctx, begin); err != nil {
 		return err
 	}
@@ -199,15 +202,29 @@ func (r *Reader) retry(ctx context.Context, try func() (safe bool, err error)) e
 	}
 }
 
-// tx is a write transaction.
+// Row reads the one row of a query into dest; the error matches sql.ErrNoRows when there
+// is none.
+func (s *session) Row(query string, args []any, dest ...any) error {
+	return s.pg.QueryRow(s.ctx, query, stored(args)...).Scan(scanned(dest)...)
+}
+
+// Each scans each row of a query into dest and calls f.
+func (s *session) Each(dest []any, f func() error, query string, args ...any) error {
+	rows, err := s.pg.Query(s.ctx, query, stored(args)...)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, scanned(dest), f)
+	}
+	return err
+}
+
+// tx is a write transaction. See [sqlstore.Tx].
 type tx struct {
-	ctx context.Context
 	*session
 	batch pgx.Batch
 }
 
-// queue queues a statement whose result is not needed. Queued statements share a round trip.
-func (t *tx) queue(query string, args ...any) { t.batch.Queue(query, args...) }
+// Queue queues a statement whose result is not needed. Queued statements share a round trip.
+func (t *tx) Queue(query string, args ...any) { t.batch.Queue(query, stored(args)...) }
 
 // flush runs the queued statements.
 func (t *tx) flush() error {
@@ -219,21 +236,57 @@ func (t *tx) flush() error {
 	return err
 }
 
-// exec runs a statement and returns the number of rows that it changed.
-func (t *tx) exec(query string, args ...any) (int64, error) {
+// Exec runs a statement and returns the number of rows that it changed.
+func (t *tx) Exec(query string, args ...any) (int64, error) {
 	if err := t.flush(); err != nil {
 		return 0, err
 	}
-	tag, err := t.pg.Exec(t.ctx, query, args...)
+	tag, err := t.pg.Exec(t.ctx, query, stored(args)...)
 	return tag.RowsAffected(), err
 }
 
-// row reads the one row of a query into dest; pgx.ErrNoRows when there is none.
-func (t *tx) row(query string, args []any, dest ...any) error {
+// Row is as of a session, after the queued statements.
+func (t *tx) Row(query string, args []any, dest ...any) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	return t.pg.QueryRow(t.ctx, query, args...).Scan(dest...)
+	return t.session.Row(query, args, dest...)
+}
+
+// Each is as of a session, after the queued statements.
+func (t *tx) Each(dest []any, f func() error, query string, args ...any) error {
+	if err := t.flush(); err != nil {
+		return err
+	}
+	return t.session.Each(dest, f, query, args...)
+}
+
+// stored converts arguments to what the database holds.
+func stored(args []any) []any {
+	list := slices.Clone(args)
+	for i, a := range list {
+		switch a := a.(type) {
+		case string:
+			list[i] = verbatim(a)
+		case time.Time:
+			list[i] = moment(a)
+		}
+	}
+	return list
+}
+
+// scanned converts destinations to such that scan what the database holds.
+func scanned(dest []any) []any {
+	list := slices.Clone(dest)
+	for i, d := range list {
+		switch d := d.(type) {
+		case *string:
+			list[i] = (*verbatim)(d)
+		case *time.Time:
+			list[i] = (*moment)(d)
+		}
+	}
+	return list
 }
 
 // explain wraps an error with what failed, the database and advice. Errors about held or

@@ -3,11 +3,9 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
@@ -125,7 +123,7 @@ func move(run runner, connection string, at collect.Location) error {
 		was = `(SELECT id FROM old.connections WHERE name = ?1)`
 		is  = `(SELECT id FROM main.connections WHERE name = ?1)`
 	)
-	pacing := strings.TrimSpace(pacingColumns)
+	const pacing = `pacing_version, pacing_law, pacing_interval_ms, pacing_recorded_at, pacing_state, pacing_parts`
 	if err := run(`INSERT INTO main.connections (name, token, holder, since, expires, pressure, replays, sink_kind, sink_path, `+pacing+`)
 		SELECT name, token, '', '', '', pressure, replays, ?2, ?3, `+pacing+` FROM old.connections WHERE name = ?1`, connection, at.Kind, at.Path); err != nil {
 		return err
@@ -156,57 +154,4 @@ func move(run runner, connection string, at collect.Location) error {
 	return run(`INSERT INTO main.items (stream, key, fingerprint, children, owed) SELECT n.id, i.key, i.fingerprint, i.children, i.owed
 		FROM old.items i JOIN old.streams o ON o.id = i.stream
 		JOIN main.streams n ON n.name = o.name AND n.connection = `+is+` WHERE o.connection = `+was, connection)
-}
-
-// sink writes the sink's position. If the sink has changed, the position of the former one
-// is kept in headway_sinks.
-func (t *tx) sink(h held, c *collect.Commit) error {
-	if c.SinkAt.Kind != "" {
-		if _, err := t.exec(`INSERT INTO headway_sinks (connection, kind, path, position)
-			SELECT id, sink_kind, sink_path, sink FROM connections
-			WHERE id = ?1 AND sink IS NOT NULL AND sink_kind <> '' AND (sink_kind <> ?2 OR sink_path <> ?3)
-			ON CONFLICT (connection, kind, path) DO UPDATE SET position = excluded.position`,
-			h.connection, c.SinkAt.Kind, c.SinkAt.Path); err != nil {
-			return err
-		}
-		if _, err := t.exec(`DELETE FROM headway_sinks WHERE connection = ? AND kind = ? AND path = ?`,
-			h.connection, c.SinkAt.Kind, c.SinkAt.Path); err != nil {
-			return err
-		}
-		if _, err := t.exec(`UPDATE connections SET sink_kind = ?, sink_path = ? WHERE id = ?`,
-			c.SinkAt.Kind, c.SinkAt.Path, h.connection); err != nil {
-			return err
-		}
-	}
-	if c.Replays != nil {
-		b, err := json.Marshal(c.Replays)
-		if err != nil {
-			return err
-		}
-		if _, err := t.exec(`UPDATE connections SET replays = ? WHERE id = ?`, string(b), h.connection); err != nil {
-			return err
-		}
-	}
-	if c.Sink == nil {
-		return nil
-	}
-	_, err := t.exec(`UPDATE connections SET sink = ? WHERE id = ?`, []byte(c.Sink), h.connection)
-	return err
-}
-
-// formerSinks returns the sinks that a connection had before, sorted by kind and path.
-func formerSinks(ctx context.Context, t *sql.Tx, connection int64) ([]collect.FormerSink, error) {
-	return sqlitefile.List(ctx, t, func(rows *sql.Rows) (s collect.FormerSink, err error) {
-		err = rows.Scan(&s.Kind, &s.Path, (*[]byte)(&s.Position))
-		return s, err
-	}, `SELECT kind, path, position FROM headway_sinks WHERE connection = ? ORDER BY kind, path`, connection)
-}
-
-// replays decodes the stored replays.
-func replays(text string) (list []collect.Replay, err error) {
-	err = json.Unmarshal([]byte(text), &list)
-	if len(list) == 0 {
-		return nil, err
-	}
-	return list, err
 }

@@ -3,14 +3,12 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/store/internal/sqlstore"
 )
 
 // Commit makes one slice durable in one transaction. See [collect.Store].
@@ -24,63 +22,13 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 	if err := c.Check("store " + s.path); err != nil {
 		return err
 	}
-	return s.holding(ctx, "commit", l, func(t *tx, h held) error {
-		for _, r := range c.Reshaped {
-			if err := t.reshaped(h, r); err != nil {
-				return err
-			}
-		}
-		if err := t.lane(h, c.Lane); err != nil {
-			return err
-		}
-		if err := t.items(h, c.Stream, c.Items); err != nil {
-			return err
-		}
-		for _, key := range c.Recovered {
-			if err := t.recovered(h, key, c.At); err != nil {
-				return err
-			}
-		}
-		for _, key := range c.Returned {
-			if err := t.returned(h, key); err != nil {
-				return err
-			}
-		}
-		for _, g := range c.Opened {
-			if err := t.opened(h, g, c.At); err != nil {
-				return err
-			}
-		}
-		if err := t.sink(h, &c); err != nil {
-			return err
-		}
-		if err := t.progress(h, c.Progress); err != nil {
-			return err
-		}
-		if err := t.events(h, c.Events); err != nil {
-			return err
-		}
-		if err := t.pacing(h, c.Pacing); err != nil || c.Within == nil {
+	return s.holding(ctx, "commit", l, func(t *tx, h sqlstore.Held) error {
+		err := h.Commit(t, &c, func(stream string, items []collect.KnownItem) error { return t.items(h, stream, items) })
+		if err != nil || t.failed != nil || c.Within == nil {
 			return err
 		}
 		return c.Within(t.ctx, t.w.conn)
 	})
-}
-
-func (t *tx) lane(h held, lane *collect.Lane) error {
-	if lane == nil {
-		return nil
-	}
-	_, err := t.exec(`INSERT INTO lanes (connection, stream, kind, cursor, walking, done, since, high, start, watermark,
-			pages, trail_anchor, trail_steps, trail_limit) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (connection, stream, kind) DO UPDATE SET cursor = excluded.cursor, walking = excluded.walking,
-			done = excluded.done, since = excluded.since, high = excluded.high, start = excluded.start,
-			watermark = excluded.watermark, pages = excluded.pages, trail_anchor = excluded.trail_anchor,
-			trail_steps = excluded.trail_steps, trail_limit = excluded.trail_limit`,
-		h.connection, lane.Stream, string(lane.Kind), lane.Cursor, lane.Walking, lane.Done, lane.Since, lane.High,
-		instant(lane.Start), lane.Watermark, lane.Pages,
-		int64(lane.Trail.Anchor), int64(lane.Trail.Steps), int64(lane.Trail.Limit))
-	return err
 }
 
 // rows is the number of items that one statement writes.
@@ -116,14 +64,14 @@ func (t *tx) insert(stream int64, items []collect.KnownItem, plain bool, query s
 			args = append(args, it.Children, it.Owed)
 		}
 	}
-	added, err := t.exec(query, args...)
+	added, err := t.Exec(query, args...)
 	if err != nil || added == int64(len(items)) {
 		return added, err
 	}
 	for i := range items {
 		it := &items[i]
 		// Most known items are unchanged; nothing is written for them.
-		if _, err := t.exec(`UPDATE items SET fingerprint = ?3, children = ?4, owed = ?5 WHERE stream = ?1 AND key = ?2
+		if _, err := t.Exec(`UPDATE items SET fingerprint = ?3, children = ?4, owed = ?5 WHERE stream = ?1 AND key = ?2
 			AND (fingerprint IS NOT ?3 OR children IS NOT ?4 OR owed IS NOT ?5)`, stream, it.Key, it.Fingerprint, it.Children, it.Owed); err != nil {
 			return added, err
 		}
@@ -132,14 +80,11 @@ func (t *tx) insert(stream int64, items []collect.KnownItem, plain bool, query s
 }
 
 // items writes items and updates the number of items of the stream.
-func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
-	if len(items) == 0 {
-		return nil
-	}
+func (t *tx) items(h sqlstore.Held, stream string, items []collect.KnownItem) error {
 	var id int64
-	err := t.row(`SELECT id FROM streams WHERE connection = ? AND name = ?`, []any{h.connection, stream}, &id)
+	err := t.Row(`SELECT id FROM streams WHERE connection = ? AND name = ?`, []any{h.Connection, stream}, &id)
 	if errors.Is(err, sql.ErrNoRows) {
-		err = t.row(`INSERT INTO streams (connection, name) VALUES (?, ?) RETURNING id`, []any{h.connection, stream}, &id)
+		err = t.Row(`INSERT INTO streams (connection, name) VALUES (?, ?) RETURNING id`, []any{h.Connection, stream}, &id)
 	}
 	if err != nil {
 		return err
@@ -164,76 +109,7 @@ func (t *tx) items(h held, stream string, items []collect.KnownItem) error {
 		added, items = added+fresh, items[n:]
 	}
 	if added > 0 {
-		_, err = t.exec(`UPDATE streams SET items = items + ? WHERE id = ?`, added, id)
-	}
-	return err
-}
-
-// recovered closes a gap and removes its locator, which is content and no longer needed.
-func (t *tx) recovered(h held, key collect.GapKey, at time.Time) error {
-	_, err := t.exec(`UPDATE gaps SET status = ?, locator = NULL, retry_at = '', last_seen = ?, leased = 0, cursor = ''
-		WHERE connection = ? AND stream = ? AND key = ?`,
-		string(collect.GapRecovered), instant(at), h.connection, key.Stream, key.Key)
-	return err
-}
-
-func (t *tx) opened(h held, g collect.Gap, at time.Time) error {
-	g, tried, rank := g.Opening(at)
-	_, err := t.exec(`INSERT INTO gaps (connection, stream, key, parent, locator, reason, status, attempts,
-			first_seen, last_seen, retry_at, last_error, tried, rank, backlog, since, cursor)
-		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, max(0, ?8), ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
-		ON CONFLICT (connection, stream, key) DO UPDATE SET
-			parent = CASE ?4 WHEN '' THEN parent ELSE ?4 END, locator = coalesce(?5, locator), reason = ?6,
-			attempts = max(0, ?8 + CASE status WHEN 'recovered' THEN 0 ELSE attempts END),
-			first_seen = CASE status WHEN 'recovered' THEN ?9 ELSE first_seen END,
-			last_seen = ?10, retry_at = ?11, last_error = ?12, status = ?7, leased = 0,
-			tried = CASE ?13 WHEN '' THEN tried ELSE ?13 END,
-			rank = CASE WHEN status = 'recovered' OR ?8 > 0 THEN ?14 ELSE rank END,
-			backlog = ?15, since = ?16, cursor = ?17`,
-		h.connection, g.Stream, g.Key, g.Parent, g.Locator, g.Reason.String(), string(g.Status), g.Attempts,
-		instant(g.FirstSeen), instant(g.LastSeen), instant(g.RetryAt), g.LastError, instant(tried), instant(rank), g.Backlog, g.Since, g.Cursor)
-	return err
-}
-
-func (t *tx) progress(h held, p collect.Progress) error {
-	b, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	_, err = t.exec(`UPDATE runs SET progress = ? WHERE n = ?`, string(b), h.run)
-	return err
-}
-
-// events appends events to the run's trace and numbers them.
-func (t *tx) events(h held, events []event.Event) error {
-	if len(events) == 0 {
-		return nil
-	}
-	var seq int64
-	if err := t.row(`SELECT coalesce(max(seq), 0) FROM events WHERE run = ?`, []any{h.run}, &seq); err != nil {
-		return err
-	}
-	list, err := collect.EncodeEvents(seq, events)
-	if err != nil {
-		return err
-	}
-	for i, b := range list {
-		if _, err := t.exec(`INSERT INTO events (run, seq, event) VALUES (?, ?, ?)`, h.run, seq+int64(i)+1, string(b)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t *tx) pacing(h held, p *collect.Pacing) error {
-	if p == nil {
-		return nil
-	}
-	_, err := t.exec(`UPDATE connections SET pacing_version = ?, pacing_law = ?, pacing_interval_ms = ?,
-			pacing_recorded_at = ?, pacing_state = ? WHERE id = ?`,
-		p.Version, p.Law, p.IntervalMS, instant(p.RecordedAt), []byte(p.State), h.connection)
-	if parts := p.Parts(); err == nil && parts != nil {
-		_, err = t.exec(`UPDATE connections SET pacing_parts = ? WHERE id = ?`, parts, h.connection)
+		_, err = t.Exec(`UPDATE streams SET items = items + ? WHERE id = ?`, added, id)
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,33 +11,33 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/lockfile"
-	"github.com/headway-go/headway/reason"
+	"github.com/headway-go/headway/store/internal/sqlstore"
 )
 
 // Acquire leases the connection to one run. See [collect.Store]. A lease has expired when
 // req.Now has reached its expiry. An expired lease, or one whose process has died on this
 // machine, is taken over, and its run becomes abandoned.
 func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.Lease, error) {
-	if req.Connection == "" || req.Run == "" || req.TTL <= 0 {
-		return collect.Lease{}, fmt.Errorf("store %s: acquire: connection %q, run %q, time to live %s: "+
-			"the names must not be empty and the time must be above 0", s.path, req.Connection, req.Run, req.TTL)
+	if err := sqlstore.CheckRequest("store "+s.path, req); err != nil {
+		return collect.Lease{}, err
 	}
 	lease := collect.Lease{Connection: req.Connection, Run: req.Run}
 	var id, before int64
 	var locked bool
 	err := s.w.write(ctx, "acquire", func(t *tx) error {
 		var run sql.NullString
-		var holder, since, expires string
-		err := t.row(`SELECT id, token, run, holder, since, expires FROM connections WHERE name = ?`,
+		var holder string
+		var since, expires time.Time
+		err := t.Row(`SELECT id, token, run, holder, since, expires FROM connections WHERE name = ?`,
 			[]any{req.Connection}, &id, &lease.Token, &run, &holder, &since, &expires)
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
-			err = t.row(`INSERT INTO connections (name, token, holder, since, expires) VALUES (?, 0, '', '', '') RETURNING id`,
+			err = t.Row(`INSERT INTO connections (name, token, holder, since, expires) VALUES (?, 0, '', '', '') RETURNING id`,
 				[]any{req.Connection}, &id)
-		case err == nil && run.Valid && lives(s.path, id, lease.Token, parseInstant(expires), req.Now):
+		case err == nil && run.Valid && lives(s.path, id, lease.Token, expires, req.Now):
 			return &collect.HeldError{
 				Connection: req.Connection, Holder: holder, Run: run.String,
-				Since: parseInstant(since), Expires: parseInstant(expires),
+				Since: since, Expires: expires,
 			}
 		}
 		if err != nil {
@@ -46,7 +45,10 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 		}
 		before = lease.Token
 		lease.Token++
-		if err := t.take(id, req, lease.Token); err != nil {
+		sqlstore.Abandon(t, id)
+		t.Queue(`UPDATE connections SET token = ?, run = ?, holder = ?, since = ?, expires = ? WHERE id = ?`,
+			lease.Token, req.Run, req.Holder, req.Now, req.Now.Add(req.TTL), id)
+		if err := sqlstore.Begin(t, id, req); err != nil {
 			return err
 		}
 		// Lock before others can see the token: a lease with a free lock counts as dead.
@@ -64,53 +66,10 @@ func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.
 	return lease, nil
 }
 
-// take writes the new holder, marks the old run as abandoned, and begins the new run.
-func (t *tx) take(connection int64, req collect.LeaseRequest, token int64) error {
-	if _, err := t.exec(`UPDATE runs SET state = ?, reason = ?,
-			ended = (SELECT expires FROM connections WHERE id = runs.connection)
-		WHERE connection = ? AND state = ?`,
-		collect.RunAbandoned, reason.LeaseLost.String(), connection, collect.RunRunning); err != nil {
-		return err
-	}
-	// Gaps that were served to the former holder are pending again.
-	if _, err := t.exec(`UPDATE gaps SET status = ?, leased = 0 WHERE connection = ? AND status = ?`,
-		string(collect.GapPending), connection, string(collect.GapLeased)); err != nil {
-		return err
-	}
-	if _, err := t.exec(`UPDATE connections SET token = ?, run = ?, holder = ?, since = ?, expires = ? WHERE id = ?`,
-		token, req.Run, req.Holder, instant(req.Now), instant(req.Now.Add(req.TTL)), connection); err != nil {
-		return err
-	}
-	n, err := t.exec(`INSERT INTO runs (id, connection, holder, state, reason, started, kind) VALUES (?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (id) DO NOTHING`,
-		req.Run, connection, req.Holder, collect.RunRunning, reason.None.String(), instant(req.Now), string(req.Kind))
-	if err == nil && n == 0 {
-		err = fmt.Errorf("run %q is on record already: give each run an id of its own", req.Run)
-	}
-	return err
-}
-
-// held holds the ids of a lease that was checked.
-type held struct {
-	connection, run int64
-}
-
-// fence checks in the write's transaction that l is the current lease.
-func (t *tx) fence(l collect.Lease) (held, error) {
-	var h held
-	err := t.row(`SELECT c.id, r.n FROM connections c JOIN runs r ON r.id = c.run
-		WHERE c.name = ? AND c.token = ? AND c.run = ?`,
-		[]any{l.Connection, l.Token, l.Run}, &h.connection, &h.run)
-	if errors.Is(err, sql.ErrNoRows) {
-		err = &reason.Refusal{Reason: reason.LeaseLost, Scope: l.Connection}
-	}
-	return h, err
-}
-
 // holding runs f in a transaction after checking the lease.
-func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f func(*tx, held) error) error {
+func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f func(*tx, sqlstore.Held) error) error {
 	return s.w.write(ctx, what, func(t *tx) error {
-		h, err := t.fence(l)
+		h, err := sqlstore.Fence(t, l)
 		if err != nil {
 			return err
 		}
@@ -121,48 +80,21 @@ func (s *Store) holding(ctx context.Context, what string, l collect.Lease, f fun
 // Renew extends the lease to now + ttl. See [collect.Store]. An expired lease that was not
 // taken over is renewed too.
 func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl time.Duration) error {
-	return s.holding(ctx, "renew", l, func(t *tx, h held) error {
-		_, err := t.exec(`UPDATE connections SET expires = ? WHERE id = ?`, instant(now.Add(ttl)), h.connection)
+	return s.holding(ctx, "renew", l, func(t *tx, h sqlstore.Held) error {
+		_, err := t.Exec(`UPDATE connections SET expires = ? WHERE id = ?`, now.Add(ttl), h.Connection)
 		return err
 	})
 }
 
 // Finish writes the run's end and releases the lease. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
-	switch end.State {
-	case collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
-	case collect.RunRunning:
-		fallthrough
-	default:
-		return fmt.Errorf("store %s: finish: %q is not a state for a run to end in", s.path, end.State)
+	if err := sqlstore.CheckEnd("store "+s.path, end.State); err != nil {
+		return err
 	}
 	var connection int64
-	err := s.holding(ctx, "finish", l, func(t *tx, h held) error {
-		connection = h.connection
-		if err := t.progress(h, end.Progress); err != nil {
-			return err
-		}
-		if _, err := t.exec(`UPDATE runs SET state = ?, reason = ?, ended = ?, retry_at = ?, error = ? WHERE n = ?`,
-			end.State, end.Reason.String(), instant(end.At), instant(end.RetryAt), end.Error, h.run); err != nil {
-			return err
-		}
-		if err := t.events(h, end.Events); err != nil {
-			return err
-		}
-		if err := t.pacing(h, end.Pacing); err != nil {
-			return err
-		}
-		if _, err := t.exec(`UPDATE gaps SET status = ?, leased = 0 WHERE connection = ? AND status = ?`,
-			string(collect.GapPending), h.connection, string(collect.GapLeased)); err != nil {
-			return err
-		}
-		pressure, err := json.Marshal(end.Cooldown)
-		if err != nil {
-			return err
-		}
-		_, err = t.exec(`UPDATE connections SET run = NULL, holder = '', since = '', expires = '', pressure = ? WHERE id = ?`,
-			string(pressure), h.connection)
-		return err
+	err := s.holding(ctx, "finish", l, func(t *tx, h sqlstore.Held) error {
+		connection = h.Connection
+		return h.Finish(t, end)
 	})
 	if err == nil {
 		s.alive.release(connection, l.Token)
@@ -172,82 +104,22 @@ func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd)
 
 // Forget removes the state of the connection. See [collect.Store]. The lease stays.
 func (s *Store) Forget(ctx context.Context, l collect.Lease) error {
-	return s.holding(ctx, "forget", l, func(t *tx, h held) error {
-		for _, query := range []string{
-			`DELETE FROM lanes WHERE connection = ?`,
-			`DELETE FROM items WHERE stream IN (SELECT id FROM streams WHERE connection = ?)`,
-			`DELETE FROM streams WHERE connection = ?`,
-			`DELETE FROM gaps WHERE connection = ?`,
-			`DELETE FROM headway_shapes WHERE connection = ?`,
-			`DELETE FROM headway_sinks WHERE connection = ?`,
-			`UPDATE connections SET sink = NULL, sink_kind = '', sink_path = '', replays = '[]', pressure = NULL, pacing_version = NULL, pacing_law = NULL,
-				pacing_interval_ms = NULL, pacing_recorded_at = NULL, pacing_state = NULL, pacing_parts = NULL WHERE id = ?`,
-		} {
-			if _, err := t.exec(query, h.connection); err != nil {
-				return err
-			}
-		}
+	return s.holding(ctx, "forget", l, func(t *tx, h sqlstore.Held) error {
+		h.Forget(t)
 		return nil
 	})
-}
-
-// actions holds the SQL of each operator's action, and the statuses that it applies to.
-var actions = map[collect.GapAction]struct{ do, from string }{
-	collect.GapRetry:      {`UPDATE gaps SET status = 'pending', leased = 0, retry_at = '', tried = '', rank = ''`, `'pending', 'leased'`},
-	collect.GapQuarantine: {`UPDATE gaps SET status = 'terminal', leased = 0`, `'pending', 'leased'`},
-	collect.GapRelease:    {`UPDATE gaps SET status = 'pending', attempts = 0, retry_at = '', tried = '', rank = ''`, `'terminal'`},
-	collect.GapDrop:       {`DELETE FROM gaps`, `'pending', 'leased', 'terminal'`},
 }
 
 // Act applies an operator's action. See [collect.Store].
 func (s *Store) Act(ctx context.Context, a collect.GapAction, f collect.GapFilter, ids []int64) (n int64, err error) {
-	move, ok := actions[a]
-	if !ok {
-		return 0, fmt.Errorf("store %s: gaps: there is no action %q", s.path, a)
+	if err := sqlstore.CheckAction("store "+s.path, a); err != nil {
+		return 0, err
 	}
 	err = s.w.write(ctx, string(a)+" gaps", func(t *tx) error {
-		if a == collect.GapRetry {
-			// A retry is meant to happen now, so the cooldown ends.
-			if _, err := t.exec(`UPDATE connections SET pressure = NULL WHERE ? IN ('', name)`, f.Connection); err != nil {
-				return err
-			}
-		}
-		act := func(which string, args ...any) error {
-			which = ` WHERE status IN (` + move.from + `) AND id IN (` + which + `)`
-			if a == collect.GapDrop {
-				if err := t.unmark(which, args); err != nil {
-					return err
-				}
-			}
-			res, err := t.w.conn.ExecContext(t.ctx, move.do+which, args...)
-			if err != nil {
-				return err
-			}
-			changed, err := res.RowsAffected()
-			n += changed
-			return err
-		}
-		if len(ids) == 0 {
-			f.Limit, f.AfterID, f.Status = 0, 0, ""
-			query, args := gapQuery(f)
-			return act(`SELECT id FROM (`+query+`)`, args...)
-		}
-		for _, id := range ids {
-			if err := act(`?`, id); err != nil {
-				return err
-			}
-		}
-		return nil
+		n, err = sqlstore.Act(t, a, f, ids, hint)
+		return err
 	})
 	return n, err
-}
-
-// unmark removes the marks of owed items for which backlog gaps stand.
-func (t *tx) unmark(which string, args []any) error {
-	_, err := t.w.conn.ExecContext(t.ctx, `UPDATE items SET owed = 0 WHERE owed = 1 AND stream IN (
-		SELECT s.id FROM streams s JOIN (SELECT connection, parent, backlog FROM gaps`+which+`) g
-		ON g.connection = s.connection AND g.parent = s.name AND g.backlog = 1)`, args...)
-	return err
 }
 
 // alive holds a lock file for each lease of this process. The system releases the lock

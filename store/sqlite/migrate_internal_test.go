@@ -12,6 +12,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
+	"github.com/headway-go/headway/store/internal/sqlstore"
 )
 
 func connect(t *testing.T, path string) *sql.Conn {
@@ -146,8 +147,8 @@ func TestPagesOfGapsAreNotScanned(t *testing.T) {
 		{}, {Connection: "c"}, {Connection: "c", Status: collect.GapPending}, {Connection: "c", Stream: "d"},
 		{Connection: "c", Stream: "d", Status: collect.GapPending}, {Status: collect.GapTerminal},
 	} {
-		query, args := gapQuery(f)
-		plan := explainPlan(t.Context(), t, s.db, query, args)
+		query, args := sqlstore.GapQuery(sqlstore.GapColumns, f, hint)
+		plan := explainPlan(t.Context(), t, s.db, dialect.Replace(query), args)
 		if strings.Contains(plan, "TEMP B-TREE") {
 			t.Errorf("%+v is sorted:\n%s", f, plan)
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/internal/fault"
@@ -79,7 +81,7 @@ func (w *writer) write(ctx context.Context, what string, f func(*tx) error) erro
 	}
 	fault.Point(fault.StoreBegun)
 	t := &tx{ctx: context.WithoutCancel(ctx), w: w}
-	if err := f(t); err != nil {
+	if err := t.run(f); err != nil {
 		w.rollback()
 		return explain(w.path, what, err)
 	}
@@ -99,15 +101,24 @@ func (w *writer) rollback() {
 
 // tx is the current write transaction.
 type tx struct {
-	ctx context.Context
-	w   *writer
+	ctx    context.Context
+	w      *writer
+	failed error // of a queued statement
+}
+
+// run calls f and returns its error, or that of a statement that it queued.
+func (t *tx) run(f func(*tx) error) error {
+	if err := f(t); err != nil {
+		return err
+	}
+	return t.failed
 }
 
 func (t *tx) statement(query string) (*sql.Stmt, error) {
 	if s, ok := t.w.statements[query]; ok {
 		return s, nil
 	}
-	s, err := t.w.conn.PrepareContext(t.ctx, query)
+	s, err := t.w.conn.PrepareContext(t.ctx, dialect.Replace(query))
 	if err != nil {
 		return nil, err
 	}
@@ -115,26 +126,111 @@ func (t *tx) statement(query string) (*sql.Stmt, error) {
 	return s, nil
 }
 
-// exec runs a statement and returns the number of changed rows.
-func (t *tx) exec(query string, args ...any) (int64, error) {
+// Queue runs a statement at once. See [sqlstore.Tx].
+func (t *tx) Queue(query string, args ...any) { _, t.failed = t.Exec(query, args...) }
+
+// Exec runs a statement and returns the number of changed rows.
+func (t *tx) Exec(query string, args ...any) (int64, error) {
+	if t.failed != nil {
+		return 0, t.failed
+	}
 	s, err := t.statement(query) //nolint:sqlclosecheck // kept for the next time; close ends it
 	if err != nil {
 		return 0, err
 	}
-	res, err := s.ExecContext(t.ctx, args...)
+	res, err := s.ExecContext(t.ctx, stored(args)...)
 	if err != nil {
 		return 0, err
 	}
 	return res.RowsAffected()
 }
 
-// row scans the first row of a query into dest. It returns sql.ErrNoRows if there is none.
-func (t *tx) row(query string, args []any, dest ...any) error {
+// Row scans the first row of a query into dest. It returns sql.ErrNoRows if there is none.
+func (t *tx) Row(query string, args []any, dest ...any) error {
+	if t.failed != nil {
+		return t.failed
+	}
 	s, err := t.statement(query) //nolint:sqlclosecheck // kept for the next time; close ends it
 	if err != nil {
 		return err
 	}
-	return s.QueryRowContext(t.ctx, args...).Scan(dest...)
+	return s.QueryRowContext(t.ctx, stored(args)...).Scan(scanned(dest)...)
+}
+
+// Each scans each row of a query into dest and calls f.
+func (t *tx) Each(dest []any, f func() error, query string, args ...any) error {
+	if t.failed != nil {
+		return t.failed
+	}
+	return each(t.ctx, t.w.conn, dest, f, query, args)
+}
+
+// snapshot is a transaction that reads. See [sqlstore.Snapshot].
+type snapshot struct {
+	ctx context.Context
+	*sql.Tx
+}
+
+// Row scans the first row of a query into dest. It returns sql.ErrNoRows if there is none.
+func (s *snapshot) Row(query string, args []any, dest ...any) error {
+	return s.QueryRowContext(s.ctx, dialect.Replace(query), stored(args)...).Scan(scanned(dest)...)
+}
+
+// Each scans each row of a query into dest and calls f.
+func (s *snapshot) Each(dest []any, f func() error, query string, args ...any) error {
+	return each(s.ctx, s.Tx, dest, f, query, args)
+}
+
+func each(ctx context.Context, q sqlitefile.Querier, dest []any, f func() error, query string, args []any) error {
+	dest = scanned(dest)
+	return sqlitefile.Each(ctx, q, func(rows *sql.Rows) error {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		return f()
+	}, dialect.Replace(query), stored(args)...)
+}
+
+// dialect converts the statements of package sqlstore: names, parameters, casts, and what
+// stands for "never".
+var dialect = strings.NewReplacer(
+	"headway_connections", "connections", "headway_runs", "runs", "headway_events", "events", "headway_lanes", "lanes",
+	"headway_streams", "streams", "headway_items ", "items ", "headway_gaps", "gaps",
+	"$", "?", "::bigint", "", "::boolean", "", "::timestamptz", "", "greatest(", "max(", " FOR UPDATE OF c", "",
+	"owed = true", "owed = 1", // as in the condition of the index
+	"lock = NULL, booted = NULL, ", "", "'-infinity'", "''",
+	"retry_at = NULL", "retry_at = ''", "tried = NULL", "tried = ''", "since = NULL", "since = ''", "expires = NULL", "expires = ''",
+)
+
+// stored converts arguments to what the file holds. It changes args.
+func stored(args []any) []any {
+	for i, a := range args {
+		if t, ok := a.(time.Time); ok {
+			args[i] = instant(t)
+		}
+	}
+	return args
+}
+
+// scanned converts destinations to such that scan what the file holds.
+func scanned(dest []any) []any {
+	list := slices.Clone(dest)
+	for i, d := range list {
+		if t, ok := d.(*time.Time); ok {
+			list[i] = (*moment)(t)
+		}
+	}
+	return list
+}
+
+// moment scans an instant; NULL is the zero time.
+type moment time.Time
+
+// Scan reads a stored time.
+func (m *moment) Scan(from any) error {
+	text, _ := from.(string)
+	*m = moment(parseInstant(text))
+	return nil
 }
 
 // instantLayout has a fixed width, so that stored times sort as text.
