@@ -278,12 +278,29 @@ func TestForwardProxy(t *testing.T) {
 	if err := s.daemon.Reload(c); err == nil || !strings.Contains(err.Error(), "daemon: forward is ") || !strings.Contains(err.Error(), "restart it") {
 		t.Errorf("other hosts while it runs: %v", err)
 	}
+	resp, err := s.client.Get(s.base + "/v1/events?since=oldest&type=collection_rate") //nolint:noctx // It is on loopback.
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() && !strings.Contains(lines.Text(), `"connection":"forward/127.0.0.1"`) {
+	}
+	if err := errors.Join(lines.Err(), resp.Body.Close()); err != nil || lines.Text() == "" {
+		t.Errorf("no event of the refusal: %v", err)
+	}
 	s.stop()
 	if _, err := os.Stat(env); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the variables are left: %v", err)
 	}
+	if !strings.Contains(s.log.String(), "the forward proxy has ended") || !strings.Contains(s.log.String(), "requests=2 ") {
+		t.Errorf("the log does not sum up: %s", s.log.String())
+	}
+	file = strings.Replace(file, "hosts: [127.0.0.1]", "all: true", 1)
 	get = through()
 	get()
+	if _, _, page := s.do(http.MethodGet, "/", "", ""); !strings.Contains(page, "for every host; ") || !strings.Contains(page, "forward.all decrypts every connection") {
+		t.Errorf("the page of a proxy for every host: %s", page)
+	}
 	if _, _, rates := s.do(http.MethodGet, "/v1/rate", "", ""); !strings.Contains(rates, `"provenance":"learned"`) {
 		t.Errorf("the rates of the second start: %s", rates)
 	}

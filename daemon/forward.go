@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/headway-go/headway/daemon/config"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
@@ -48,8 +49,9 @@ func (d *Daemon) openForward(ctx context.Context) (err error) {
 	f := &forwarding{log: d.log, state: state, env: envFile(d.config)}
 	s := forward.Setup{
 		Options: forward.Options{
-			Hosts: forward.Patterns(c.Rules), PassThrough: c.PassThrough, Profile: forward.Profiles(c.Rules, d.o.Profiles...),
-			MaxWait: c.MaxWait, MaxOutage: c.MaxOutage, Resend: c.Resend, Ceiling: c.Ceiling,
+			Hosts: forward.Patterns(c.Rules), All: c.All, PassThrough: c.PassThrough, Profile: forward.Profiles(c.Rules, d.o.Profiles...),
+			MaxWait: c.MaxWait, MaxOutage: c.MaxOutage, Resend: c.Resend, Ceiling: c.Ceiling, OnEvent: d.onForwarded,
+			OnDistrust: d.onDistrust,
 		},
 		Authority: at, Address: c.Listen, Files: filepath.Join(state, "forward"), Getenv: os.Getenv,
 	}
@@ -80,9 +82,30 @@ func (d *Daemon) openForward(ctx context.Context) (err error) {
 	if err := atomicfile.WriteUnsynced(disk.OS{}, f.env, f.At.Script(os.Getenv)); err != nil {
 		return fmt.Errorf("daemon: forward: env_file: %w", err)
 	}
-	d.log.Info("forwarding", slog.String("listen", f.At.Address), slog.String("variables", f.env), slog.Int("hosts", len(c.Rules)))
+	d.log.Info("forwarding", slog.String("listen", f.At.Address), slog.String("variables", f.env), slog.Bool("all", c.All), slog.Int("hosts", len(c.Rules)))
 	return nil
 }
+
+// onForwarded publishes the pacing events of the forward proxy.
+func (d *Daemon) onForwarded(e event.Event) {
+	e.Connection = forwardName(e.Connection)
+	d.hub.Connection(e)
+	if e.Type == event.Fleet {
+		event.Log(d.log)(e)
+	}
+}
+
+// onDistrust logs the first rejection of the certificate for a host.
+func (d *Daemon) onDistrust(host string) {
+	what := "its connections to the host fail; let them pass with forward.pass_through"
+	if d.config.Forward.PassThrough {
+		what = "connections to the host are no longer governed"
+	}
+	d.log.Warn("a program rejects the certificate of the forward proxy", slog.String("host", host), slog.String("effect", what))
+}
+
+// forwardName returns the name of a connection of the forward proxy among those of the daemon.
+func forwardName(name string) string { return "forward/" + name }
 
 // envFile returns the file with the variables for programs.
 func envFile(c config.Config) string {
@@ -124,8 +147,10 @@ func (f *forwarding) close() error {
 		return nil
 	}
 	err := f.save(context.Background())
-	f.Close()
+	s, cut := f.Summary(), f.Close()
 	f.serving.Wait()
+	f.log.Info("the forward proxy has ended", slog.Int64("requests", s.Requests()), slog.Int("cut", cut), slog.Int("hosts_passed_through", len(s.Tunneled)),
+		slog.Int("hosts_distrusted", len(s.Distrusted)), slog.Int64("not_http", s.NotHTTP), slog.Int64("refused_callers", s.Unauthenticated))
 	if gone := os.Remove(f.env); !errors.Is(gone, os.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}
@@ -141,7 +166,7 @@ func (f *forwarding) rates() (all []api.Live) {
 	seen := map[string]int{}
 	for _, c := range f.Summary().Connections {
 		one := api.Live{Source: api.Forward, Snapshot: c.Now, Throttled: c.Throttled}
-		one.Connection = "forward/" + c.Name
+		one.Connection = forwardName(c.Name)
 		if seen[c.Name]++; seen[c.Name] > 1 {
 			one.Connection += "/" + strconv.Itoa(seen[c.Name])
 		}

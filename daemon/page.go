@@ -79,7 +79,11 @@ func Page(c config.Config, base string) string {
 		row("collections", fmt.Sprintf("in %s, %s unless their file says when", c.Collections.Dir, c.Collections.Schedule))
 	}
 	if f := c.Forward; f != nil {
-		row("forward proxy", fmt.Sprintf("at %s for %s; a program gets it by: . %s", f.Listen, strings.Join(forward.Patterns(f.Rules), ", "), envFile(c)))
+		hosts := strings.Join(forward.Patterns(f.Rules), ", ")
+		if f.All {
+			hosts = "every host"
+		}
+		row("forward proxy", fmt.Sprintf("at %s for %s; a program gets it by: . %s", f.Listen, hosts, envFile(c)))
 	}
 	if at := c.Fleet; at.Reveal() == "none" {
 		row("fleet", "none: the pace is shared with nobody")

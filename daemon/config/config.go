@@ -50,8 +50,8 @@ const (
 	DefaultMaxBody        = 32 << 20
 	DefaultSchedule       = "@every 15m"
 	DefaultRunning        = 32
-	DefaultForward        = "127.0.0.1:8701"
-	DefaultForwardWait    = 15 * time.Minute
+	DefaultForward        = forward.DefaultAddress
+	DefaultForwardWait    = forward.DefaultWait
 )
 
 // OtherModels is the name under which a budget with unknown_models: allow counts the models
@@ -173,6 +173,8 @@ type Forward struct {
 	Listen string
 	// Rules are the governed hosts, with their profiles.
 	Rules []ForwardRule
+	// All governs every host; Rules then only name profiles.
+	All bool
 	// PassThrough leaves connections of governed hosts as they are if they are not HTTP, or if
 	// the program refuses the certificate.
 	PassThrough bool

@@ -63,7 +63,7 @@ state: /var/lib/headway
 store: postgres://headway@db.example/state?search_path=headway
 fleet: valkeys://headway@valkey.example:6379/1?away=wait
 forward:
-  {listen: "[::1]:0", hosts: [api.example.com, "*.Acme.test"], profiles: [github], resend: [POST], pass_through: true, max_wait: 1m, max_outage: 2s, ceiling: 1s, env_file: e, authority: a}
+  {listen: "[::1]:0", hosts: [api.example.com, "*.Acme.test"], profiles: [github], all: true, resend: [POST], pass_through: true, max_wait: 1m, max_outage: 2s, ceiling: 1s, env_file: e, authority: a}
 drain: 5s
 max_connections: 10
 console: false
@@ -203,7 +203,7 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	}
 	if want := (config.Forward{
 		Listen: "[::1]:0", Rules: []config.ForwardRule{{Pattern: "api.example.com", Profile: "github"}, {Pattern: "*.acme.test", Profile: "github"}},
-		PassThrough: true, Resend: []string{"POST"}, MaxWait: time.Minute, MaxOutage: 2 * time.Second, Ceiling: time.Second, EnvFile: "e", Authority: "a",
+		All: true, PassThrough: true, Resend: []string{"POST"}, MaxWait: time.Minute, MaxOutage: 2 * time.Second, Ceiling: time.Second, EnvFile: "e", Authority: "a",
 	}); !reflect.DeepEqual(*c.Forward, want) {
 		t.Errorf("forward %+v", c.Forward)
 	}
@@ -247,7 +247,8 @@ func TestEveryFieldCanBeSet(t *testing.T) {
 	if c.Quota.Quota.Global.CallsPerMinute != 9 {
 		t.Errorf("the quota at the top: %+v", c.Quota.Quota.Global)
 	}
-	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "h.yaml:2:9: listen: is \"0.0.0.0:8701\" without tls") {
+	if len(c.Warnings) != 2 || !strings.Contains(c.Warnings[1], "h.yaml:2:9: listen: is \"0.0.0.0:8701\" without tls") ||
+		!strings.Contains(c.Warnings[0], "h.yaml:10:89: forward.all decrypts every connection") {
 		t.Errorf("warnings %q", c.Warnings)
 	}
 }

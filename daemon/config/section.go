@@ -4,20 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/events"
 	"github.com/headway-go/headway/internal/forward"
-	"github.com/headway-go/headway/internal/profile"
 	"github.com/headway-go/headway/internal/quotafile"
 )
 
@@ -233,24 +228,24 @@ func (m section) forward(folders []string) *Forward {
 	}
 	f := &Forward{Listen: DefaultForward, MaxWait: DefaultForwardWait, MaxOutage: forward.DefaultOutage}
 	s.Text("listen", &f.Listen)
-	host, port, err := net.SplitHostPort(f.Listen)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
-	if at, bad := netip.ParseAddr(host); err != nil || host != "localhost" && (bad != nil || !at.IsLoopback()) {
+	if !forward.Loopback(f.Listen) {
 		s.fail("listen", configfile.Quote(f.Listen), "an address of this machine alone, such as "+DefaultForward)
+	}
+	s.Bool("all", &f.All)
+	if f.All {
+		s.File().Warn(s.Take("all").At, "forward.all decrypts every connection of the programs, those to hosts without limits too; name hosts where you can")
 	}
 	s.governed(f, folders)
 	s.Bool("pass_through", &f.PassThrough)
 	for i, method := range s.Texts("resend") {
-		if method == "" || strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
+		if !forward.IsMethod(method) {
 			s.fail(fmt.Sprintf("resend[%d]", i), configfile.Quote(method), "a method such as POST")
 		}
 		f.Resend = append(f.Resend, method)
 	}
-	s.Duration("max_wait", &f.MaxWait, time.Second, 24*time.Hour)
-	s.Duration("max_outage", &f.MaxOutage, time.Second, 24*time.Hour)
-	s.Duration("ceiling", &f.Ceiling, time.Millisecond, 24*time.Hour)
+	s.Duration("max_wait", &f.MaxWait, forward.ShortestWait, forward.LongestWait)
+	s.Duration("max_outage", &f.MaxOutage, forward.ShortestWait, forward.LongestWait)
+	s.Duration("ceiling", &f.Ceiling, forward.ShortestCeiling, forward.LongestCeiling)
 	s.Text("env_file", &f.EnvFile)
 	s.Text("authority", &f.Authority)
 	s.Done()
@@ -260,33 +255,19 @@ func (m section) forward(folders []string) *Forward {
 // governed reads the hosts of a forward proxy, and the profiles of their providers.
 func (m section) governed(f *Forward, folders []string) {
 	hosts, refs := m.Texts("hosts"), m.Texts("profiles")
-	if len(hosts)+len(refs) == 0 {
-		m.Want("hosts", "the hosts to govern, such as [api.example.com], or profiles: [github]")
+	if len(hosts)+len(refs) == 0 && !f.All {
+		m.Want("hosts", "the hosts to govern, such as [api.example.com], or profiles: [github]; all: true governs every host")
 	}
-	if len(hosts) > 0 && len(refs) > 1 {
-		m.Fail("profiles", "has %d entries beside hosts; want at most one, else it is unclear which hosts are whose", len(refs))
-	}
-	for i, ref := range refs {
-		p, err := profile.Find(ref, folders...)
-		var rules []ForwardRule
-		if err == nil && len(hosts) == 0 {
-			rules, err = forward.RulesOf(ref, p)
+	var wrong []*forward.NameError
+	f.Rules, wrong = forward.Rules(hosts, refs, folders...)
+	for _, e := range wrong {
+		switch {
+		case e.Profile && e.Index < 0:
+			m.Fail("profiles", "has %d entries beside hosts; want at most one, else it is unclear which hosts are whose", len(refs))
+		case e.Profile:
+			m.fail(fmt.Sprintf("profiles[%d]", e.Index), configfile.Quote(e.Name)+": "+e.Error(), "a profile that \"headway profiles\" lists, or a file")
+		default:
+			m.Fail(fmt.Sprintf("hosts[%d]", e.Index), "is %s; %v", configfile.Quote(e.Name), e)
 		}
-		if err != nil {
-			m.fail(fmt.Sprintf("profiles[%d]", i), configfile.Quote(ref)+": "+err.Error(), "a profile that \"headway profiles\" lists, or a file")
-		}
-		f.Rules = append(f.Rules, rules...)
-	}
-	for i, text := range hosts {
-		pattern, ok := forward.Pattern(text)
-		if !ok {
-			m.fail(fmt.Sprintf("hosts[%d]", i), configfile.Quote(text), "a name such as api.example.com, *.example.com, or an address, without scheme, port or path")
-			continue
-		}
-		rule := ForwardRule{Pattern: pattern}
-		if len(refs) == 1 {
-			rule.Profile = refs[0]
-		}
-		f.Rules = append(f.Rules, rule)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
+	"github.com/headway-go/headway/internal/forward"
 	"github.com/headway-go/headway/internal/lockfile"
 )
 
@@ -77,7 +78,7 @@ Exit codes: 0 stopped; 64 bad usage; 69 the address is in use; 70 a fault on thi
   . ~/.headway-proxy && ./sync.py         # in another shell`,
 		Args: exactly(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !loopback(listen) {
+			if !forward.Loopback(listen) {
 				return usage(fmt.Errorf("--listen is %q, must be an address of this machine alone, such as 127.0.0.1:8701", clip(listen, 80)))
 			}
 			if err := g.check(cmd); err != nil {
@@ -90,7 +91,7 @@ Exit codes: 0 stopped; 64 bad usage; 69 the address is in use; 70 a fault on thi
 		},
 	}
 	g.flags(cmd)
-	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8701", "`address` to listen on, of this machine alone; port 0 takes a free one")
+	cmd.Flags().StringVar(&listen, "listen", forward.DefaultAddress, "`address` to listen on, of this machine alone; port 0 takes a free one")
 	cmd.Flags().StringVar(&file, "env-file", "", "write the variables into this `file`, once the proxy is open; removed at the end (default proxy.env in the state folder)")
 	cmd.Flags().Bool("json", false, "print the summary as JSON")
 	return cmd

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +20,6 @@ import (
 	"github.com/headway-go/headway/internal/configfile"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/forward"
-	"github.com/headway-go/headway/internal/profile"
 )
 
 // Exit codes of "headway run" for a program that cannot be started, as shells have them.
@@ -48,7 +45,7 @@ func (g *governing) flags(cmd *cobra.Command) {
 	f.StringArrayVar(&g.profiles, "profile", nil, "the provider's published limits, by `NAME` or file; without --host, govern the profile's hosts; may be repeated")
 	f.BoolVar(&g.all, "all", false, "govern every host: all of the program's connections are decrypted")
 	f.BoolVar(&g.passThrough, "pass-through", false, "leave connections of named hosts as they are if they are not HTTP, or if the program refuses the certificate")
-	f.DurationVar(&g.maxWait, "max-wait", 15*time.Minute, "hold a refused request this long at most")
+	f.DurationVar(&g.maxWait, "max-wait", forward.DefaultWait, "hold a refused request this long at most")
 	f.DurationVar(&g.maxOutage, "max-outage", forward.DefaultOutage, "hold a request this long at most while the provider answers 503 and names no wait, as when it is down")
 	f.StringSliceVar(&g.resend, "resend", nil, "`METHODS` that may be sent again when they are refused, such as POST,PATCH (GET, HEAD, OPTIONS, PUT, DELETE and requests with an Idempotency-Key always may)")
 	f.DurationVar(&g.ceiling, "ceiling", 0, "shortest interval between two attempts on a credential (default: none)")
@@ -62,18 +59,18 @@ func (g *governing) flags(cmd *cobra.Command) {
 
 // check reads hosts and profiles, and refuses what cannot be.
 func (g *governing) check(cmd *cobra.Command) error {
-	if g.maxWait < time.Second || g.maxWait > 24*time.Hour {
+	if g.maxWait < forward.ShortestWait || g.maxWait > forward.LongestWait {
 		return usage(fmt.Errorf("--max-wait is %v, must be from 1s to 24h", g.maxWait))
 	}
-	if g.maxOutage < time.Second || g.maxOutage > 24*time.Hour {
+	if g.maxOutage < forward.ShortestWait || g.maxOutage > forward.LongestWait {
 		return usage(fmt.Errorf("--max-outage is %v, must be from 1s to 24h", g.maxOutage))
 	}
-	if cmd.Flags().Changed("ceiling") && (g.ceiling < time.Millisecond || g.ceiling > 24*time.Hour) {
+	if cmd.Flags().Changed("ceiling") && (g.ceiling < forward.ShortestCeiling || g.ceiling > forward.LongestCeiling) {
 		return usage(fmt.Errorf("--ceiling is %v, must be from 1ms to 24h", g.ceiling))
 	}
 	for i, m := range g.resend {
 		m = strings.ToUpper(strings.TrimSpace(m))
-		if m == "" || strings.Trim(m, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") != "" {
+		if !forward.IsMethod(m) {
 			return usage(fmt.Errorf("--resend has %q, want methods such as POST,PATCH", clip(m, 40)))
 		}
 		g.resend[i] = m
@@ -107,17 +104,7 @@ func userState(flag string) (string, error) {
 
 // name makes the rules of what is governed.
 func (g *governing) name() error {
-	var found []*profile.Profile
-	for _, ref := range g.profiles {
-		p, err := profile.Find(ref, profileFolders()...)
-		if err != nil {
-			return usage(fmt.Errorf("--profile: %w", err))
-		}
-		found = append(found, p)
-	}
-	if len(g.hosts) > 0 && len(g.profiles) > 1 {
-		return usage(errors.New("--host goes with one --profile at most: it would be unclear which hosts are whose"))
-	}
+	var hosts []string
 	for _, text := range g.hosts {
 		all := []string{text}
 		if file, ok := strings.CutPrefix(text, "@"); ok {
@@ -126,25 +113,18 @@ func (g *governing) name() error {
 				return usage(err)
 			}
 		}
-		for _, one := range all {
-			host, ok := forward.Pattern(one)
-			if !ok {
-				return usage(fmt.Errorf("--host is %q, want a name such as api.github.com, '*.example.com', or an address, without scheme, port or path", clip(one, 80)))
-			}
-			r := forward.Rule{Pattern: host}
-			if len(g.profiles) == 1 {
-				r.Profile = g.profiles[0]
-			}
-			g.rules = append(g.rules, r)
-		}
+		hosts = append(hosts, all...)
 	}
-	if len(g.hosts) == 0 {
-		for i, p := range found {
-			rules, err := forward.RulesOf(g.profiles[i], p)
-			if err != nil {
-				return usage(fmt.Errorf("%w; name one with --host", err))
-			}
-			g.rules = append(g.rules, rules...)
+	var wrong []*forward.NameError
+	g.rules, wrong = forward.Rules(hosts, g.profiles, profileFolders()...)
+	for _, e := range wrong {
+		switch {
+		case e.Profile && e.Index < 0:
+			return usage(errors.New("--host goes with one --profile at most: it would be unclear which hosts are whose"))
+		case e.Profile:
+			return usage(fmt.Errorf("--profile: %w", e))
+		default:
+			return usage(fmt.Errorf("--host is %q; %w", clip(e.Name, 80), e))
 		}
 	}
 	if len(g.rules) == 0 && !g.all {
@@ -390,7 +370,7 @@ func (g *governing) report(cmd *cobra.Command, name string, took time.Duration, 
 		return writeJSON(cmd, s)
 	}
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(w, "headway: "+format+"\n", args...) }
-	if s.Requests() == 0 {
+	if s.Requests() == 0 && len(s.Distrusted) == 0 && s.NotHTTP == 0 {
 		line("no request came through: %s made none, or takes no notice of the proxy variables (see \"headway run --print-env\")", name)
 	}
 	for _, c := range s.Connections {
@@ -415,7 +395,11 @@ func (g *governing) report(cmd *cobra.Command, name string, took time.Duration, 
 		line("not governed, passed through unread: %s", hostList(s.Tunneled))
 	}
 	if len(s.Distrusted) > 0 {
-		line("%s did not accept the certificate for: %s (see --pass-through)", name, hostList(s.Distrusted))
+		hint := "see --pass-through"
+		if g.passThrough {
+			hint = "later connections passed through"
+		}
+		line("%s did not accept the certificate for: %s (%s)", name, hostList(s.Distrusted), hint)
 	}
 	if s.NotHTTP > 0 {
 		line("%s to named hosts ended, being no HTTP (see --pass-through)", plural(s.NotHTTP, "connection", "connections"))
@@ -440,16 +424,6 @@ func hostList(all []forward.Host) string {
 		b = append(b, fmt.Sprintf("and %d more", len(all)-shown))
 	}
 	return strings.Join(b, ", ")
-}
-
-// loopback reports whether an address to listen on is this machine's alone.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	at, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && at.IsLoopback()
 }
 
 // signals are those that go on to the command.

@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -53,11 +54,56 @@ type Rule struct {
 	Profile string // name or file; "" for the profile that comes with Headway for the host
 }
 
-// RulesOf returns rules for the hosts that a profile names. The error says that it names none
-// that can be governed.
-func RulesOf(ref string, p *profile.Profile) ([]Rule, error) {
+// Rules returns the rules for hosts, which may be patterns, and for profiles, by name or file.
+// With hosts, at most one profile may be named, which is then that of every host. Without them,
+// the hosts that the profiles name are governed. It returns a [NameError] for each name that is
+// wrong.
+func Rules(hosts, profiles []string, folders ...string) (all []Rule, wrong []*NameError) {
+	if len(hosts) > 0 && len(profiles) > 1 {
+		wrong = append(wrong, &NameError{Profile: true, Index: -1, Err: fmt.Errorf("%d profiles beside hosts", len(profiles))})
+	}
+	for i, ref := range profiles {
+		p, err := profile.Find(ref, folders...)
+		var rules []Rule
+		if err == nil && len(hosts) == 0 {
+			rules, err = rulesOf(ref, p)
+		}
+		if err != nil {
+			wrong = append(wrong, &NameError{true, i, ref, err})
+		}
+		all = append(all, rules...)
+	}
+	for i, text := range hosts {
+		pattern, ok := Pattern(text)
+		if !ok {
+			wrong = append(wrong, &NameError{false, i, text, errors.New("want a name such as api.example.com, *.example.com, or an address, without scheme, port or path")})
+			continue
+		}
+		rule := Rule{Pattern: pattern}
+		if len(profiles) == 1 {
+			rule.Profile = profiles[0]
+		}
+		all = append(all, rule)
+	}
+	return all, wrong
+}
+
+// NameError reports a host or a profile for which [Rules] has no rule.
+type NameError struct {
+	Profile bool   // it is a profile
+	Index   int    // in the list of hosts or profiles; -1 means the whole list
+	Name    string // as it was given
+	Err     error
+}
+
+func (e *NameError) Error() string { return e.Err.Error() }
+
+func (e *NameError) Unwrap() error { return e.Err }
+
+// rulesOf returns rules for the hosts that a profile names.
+func rulesOf(ref string, p *profile.Profile) ([]Rule, error) {
 	if len(p.Hosts()) == 0 {
-		return nil, fmt.Errorf("the profile %s names no hosts", p.Name())
+		return nil, fmt.Errorf("the profile %s names no hosts; name them beside it", p.Name())
 	}
 	var all []Rule
 	for _, text := range p.Hosts() {

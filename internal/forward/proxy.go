@@ -78,6 +78,9 @@ type Options struct {
 	Learned map[string]Belief
 	// OnEvent, when set, is called for events of pacing.
 	OnEvent func(event.Event)
+	// OnDistrust, when set, is called the first time that a program rejects the certificate
+	// for a host.
+	OnDistrust func(host string)
 }
 
 // Proxy is a forward proxy. Make one with [New]. It is safe for concurrent use.
@@ -96,7 +99,6 @@ type Proxy struct {
 	counts     counts
 	ownedBy    func(remote string, uid int) bool // socketOf; replaced in tests
 	governed   *governed
-	pinned     sync.Map // hosts for which a program rejected the certificate
 	serving    sync.WaitGroup
 }
 
@@ -140,6 +142,7 @@ func New(o Options) *Proxy {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, tunnelKey{}, tunnelOf(c))
 		},
+		ConnState: p.state,
 	}
 	p.tunnels = tunnels{next: make(chan net.Conn), closed: p.ctx.Done()}
 	p.relay = httputil.ReverseProxy{
@@ -287,8 +290,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	authority := net.JoinHostPort(host, port)
-	_, pinned := p.pinned.Load(host)
-	inside := p.named(host) && !pinned
+	inside := p.named(host) && !(p.o.PassThrough && p.counts.distrusted(host))
 	var far net.Conn
 	if !inside {
 		p.counts.tunnel(host)
@@ -369,14 +371,37 @@ func (p *Proxy) decrypt(near net.Conn, host, authority string) {
 	err := secure.HandshakeContext(ctx)
 	cancel()
 	if err != nil {
-		p.counts.refusedUs(host)
-		if p.o.PassThrough {
-			p.pinned.Store(host, nil) // for its next connection
-		}
+		p.distrusted(host)
 		_ = near.Close()
 		return
 	}
 	p.tunnels.give(secure)
+}
+
+// state is called when a connection inside a tunnel begins, has a request, or ends. Programs
+// that know the provider's key by heart often look at it after the handshake, and end the
+// connection without a request.
+func (p *Proxy) state(c net.Conn, s http.ConnState) {
+	t := tunnelOf(c)
+	if t == nil || t.scheme != "https" || t.asked.Load() || s != http.StateActive && s != http.StateClosed {
+		return
+	}
+	host, _, _ := split(t.authority, "443")
+	switch {
+	case s == http.StateActive:
+		t.asked.Store(true)
+		p.counts.trust(host)
+	case !p.counts.trusted(host) && !t.late.Load() && p.ctx.Err() == nil:
+		p.distrusted(host)
+	}
+}
+
+// distrusted counts a program that rejected the certificate for a host. If that is allowed, its
+// next connection passes through.
+func (p *Proxy) distrusted(host string) {
+	if first := p.counts.refusedUs(host); first && p.o.OnDistrust != nil {
+		p.o.OnDistrust(host)
+	}
 }
 
 // through passes a tunnel through that is not HTTP.

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/headway-go/headway/internal/ca"
@@ -16,8 +19,32 @@ import (
 // ErrListen is returned by [Open], wrapped, when the proxy cannot listen on its address.
 var ErrListen = errors.New("no proxy can be opened")
 
-// DefaultOutage is the usual [Options.MaxOutage].
-const DefaultOutage = time.Minute
+// Defaults of a proxy, and the bounds of what an owner may set.
+const (
+	DefaultAddress = "127.0.0.1:8701"
+	DefaultWait    = 15 * time.Minute // [Options.MaxWait]
+	DefaultOutage  = time.Minute      // [Options.MaxOutage]
+
+	ShortestWait    = time.Second // of both
+	LongestWait     = 24 * time.Hour
+	ShortestCeiling = time.Millisecond
+	LongestCeiling  = 24 * time.Hour
+)
+
+// Loopback reports whether HOST:PORT is an address of this machine alone.
+func Loopback(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	at, bad := netip.ParseAddr(host)
+	return err == nil && (host == "localhost" || bad == nil && at.IsLoopback())
+}
+
+// IsMethod reports whether a text can be one of [Options.Resend], in capitals.
+func IsMethod(text string) bool {
+	return text != "" && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ-") == ""
+}
 
 // Setup is what [Open] needs.
 type Setup struct {

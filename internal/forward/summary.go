@@ -35,7 +35,8 @@ type counts struct {
 
 	mu       sync.Mutex
 	tunneled map[string]int64
-	distrust map[string]int64
+	distrust map[string]int64 // programs that rejected the certificate
+	requests map[string]int64 // decrypted connections that had a request
 }
 
 func add(to *map[string]int64, host string) {
@@ -54,10 +55,32 @@ func (c *counts) tunnel(host string) {
 	add(&c.tunneled, host)
 }
 
-func (c *counts) refusedUs(host string) {
+// refusedUs counts a program that rejected the certificate for a host, and reports whether
+// it is the first one.
+func (c *counts) refusedUs(host string) (first bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	add(&c.distrust, host)
+	return c.distrust[host] == 1
+}
+
+// trust notes that a program has sent a request to a host through a decrypted connection.
+func (c *counts) trust(host string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	add(&c.requests, host)
+}
+
+func (c *counts) trusted(host string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.requests[host] > 0
+}
+
+func (c *counts) distrusted(host string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.distrust[host] > 0
 }
 
 // Host is the number of connections, or of unencrypted requests, to a host.

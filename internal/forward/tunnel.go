@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +21,17 @@ type tunnel struct {
 	net.Conn
 	scheme    string
 	authority string
+
+	asked atomic.Bool // it had a request
+	late  atomic.Bool // the proxy ended it, since the program sent nothing in time
+}
+
+func (t *tunnel) Read(b []byte) (int, error) {
+	n, err := t.Conn.Read(b)
+	if err != nil && isTimeout(err) {
+		t.late.Store(true)
+	}
+	return n, err
 }
 
 type tunnelKey struct{}

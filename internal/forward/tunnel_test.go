@@ -90,6 +90,52 @@ func aPinnedClientPassesThroughOnlyWhenAsked(t *testing.T) {
 	}
 }
 
+// A client that compares keys after the handshake, as curl does, ends the connection without a
+// request. One that connects ahead of its requests does so too, but other requests follow.
+func TestAClientThatLooksAtTheKeyAfterTheHandshakeIsPinned(t *testing.T) {
+	synctest.Test(t, aClientThatLooksAtTheKeyAfterTheHandshakeIsPinned)
+}
+
+func aClientThatLooksAtTheKeyAfterTheHandshakeIsPinned(t *testing.T) {
+	for _, two := range []bool{false, true} {
+		var distrusted []string
+		w := newWorld(t, two, Options{PassThrough: true, Hosts: []string{"api.test", "other.test", "late.test"}, OnDistrust: func(host string) { distrusted = append(distrusted, host) }},
+			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		if _, _, err := w.do(w.request(http.MethodGet, "/", nil)); err != nil {
+			t.Fatal(err)
+		}
+		ours := func(host string) bool {
+			c, _ := w.raw(host + ":443")
+			secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, ServerName: host, NextProtos: map[bool][]string{true: {"h2"}}[two]}) //nolint:gosec // it is looked at here
+			if err := secure.Handshake(); err != nil {
+				t.Fatal(err)
+			}
+			defer synctest.Wait()
+			defer func() { _ = secure.Close() }()
+			return !secure.ConnectionState().PeerCertificates[0].Equal(w.provider.Certificate())
+		}
+		for range 2 {
+			if !ours("api.test") {
+				t.Error("a connection ahead of requests made the host pass through")
+			}
+		}
+		if first, second, third := ours("other.test"), ours("other.test"), ours("other.test"); !first || second || third {
+			t.Errorf("the host whose certificate was rejected: decrypted %v, then %v, then %v", first, second, third)
+		}
+		if s := w.proxy.Summary(); !slices.Equal(s.Distrusted, []Host{{"other.test", 1}}) || !slices.Equal(s.Tunneled, []Host{{"other.test", 2}}) || !slices.Equal(distrusted, []string{"other.test"}) {
+			t.Errorf("%+v, %v", s, distrusted)
+		}
+		idle, _ := w.raw("late.test:443")                                                                                    // the proxy ends it
+		if err := tls.Client(idle, &tls.Config{InsecureSkipVerify: true, ServerName: "late.test"}).Handshake(); err != nil { //nolint:gosec // as above
+			t.Fatal(err)
+		}
+		time.Sleep(2 * headerTime)
+		if s := w.proxy.Summary(); len(s.Distrusted) != 1 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
 func TestWhatIsNotHTTPEndsUnlessItMayPass(t *testing.T) {
 	synctest.Test(t, whatIsNotHTTPEndsUnlessItMayPass)
 }
