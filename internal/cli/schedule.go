@@ -90,7 +90,7 @@ func scheduleText(all []schedule.Status, now time.Time) string {
 			last = fmt.Sprintf("failed %d in a row: %s", s.Failures, s.Error)
 		case s.Error != "":
 			last = s.Error
-		case s.Running || s.Next.IsZero():
+		case s.Running || s.Next.IsZero() || s.File == "": // a worker's job has no file before its first run
 			last = "-"
 		}
 		table.line("%s\t%s\t%s\t%s", s.Connection, next, last, s.File)

@@ -155,10 +155,11 @@ func TestScheduleSaysWhatRunsWhen(t *testing.T) {
 		{Connection: "chats", File: "chats.yaml", Running: true},
 		{Connection: "issues", File: "issues.yaml", Next: now.Add(15 * time.Minute)},
 		{Connection: "mail", File: "mail.yaml", Next: now.Add(time.Hour), Failures: 2, Error: "401 unauthorized"},
+		{Connection: "talks", Next: now.Add(time.Minute)},
 	}, now)
 	for i, want := range [][]string{
 		{"CONNECTION", "NEXT RUN"}, {"chats", "now", "chats.yaml"}, {"issues", "2026-01-02 03:15:00, in 15m0s", "ok"},
-		{"mail", "04:00:00", "failed 2 in a row: 401 unauthorized"},
+		{"mail", "04:00:00", "failed 2 in a row: 401 unauthorized"}, {"talks", "in 1m0s   -  "},
 	} {
 		line := strings.Split(text, "\n")[i]
 		for _, w := range want {

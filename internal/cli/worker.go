@@ -63,12 +63,12 @@ Exit codes: 0 stopped; 64 bad usage or files; 69 the database or the fleet is no
 			if err != nil {
 				return err
 			}
-			if err := worker.Check(c, fleet != nil); err != nil {
+			jobs, err := worker.Check(c, fleet != nil)
+			if err != nil {
 				return usage(fmt.Errorf("not a folder that can be collected:\n%w", err))
 			}
 			if check {
-				_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: every file can be collected\n", args[0])
-				return err
+				return present(cmd, jobs, jobsText(jobs))
 			}
 			var log slog.Handler = slog.NewTextHandler(cmd.ErrOrStderr(), nil)
 			if json {
@@ -97,7 +97,24 @@ Exit codes: 0 stopped; 64 bad usage or files; 69 the database or the fleet is no
 	f.StringVar(&c.Folder.Timetable, "schedule", "", "when connections run whose file does not say: five cron `fields` or @every 15m (default "+schedule.DefaultTimetable+")")
 	f.IntVar(&c.Folder.Running, "running", 0, fmt.Sprintf("how many runs this worker makes at once, 1 to 10,000 (default %d)", cmp.Or(0, schedule.DefaultRunning)))
 	f.StringArrayVar(&c.Split, "split", nil, "collect each stream of the connection `NAME` as a job of its own; may be repeated")
-	f.BoolVar(&check, "check", false, "check the files and end")
-	f.BoolVar(&json, "json", false, "log JSON lines")
+	f.BoolVar(&check, "check", false, "check the files, show what would run, and end")
+	f.BoolVar(&json, "json", false, "log JSON lines; with --check, print JSON")
 	return cmd
+}
+
+// jobsText is a line for each job.
+func jobsText(all []worker.Job) string {
+	if len(all) == 0 {
+		return "no connection files here\n"
+	}
+	var table sheet
+	table.line("CONNECTION\tRUNS\tFILE")
+	for _, j := range all {
+		when := j.Schedule
+		if j.CatchupSchedule != "" {
+			when += ", the past " + j.CatchupSchedule
+		}
+		table.line("%s\t%s\t%s", j.Connection, when, j.File)
+	}
+	return table.String()
 }

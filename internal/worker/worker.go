@@ -109,15 +109,34 @@ type outcome struct {
 	Ended  time.Time        `json:"ended"`
 }
 
-// Check reads the folder, and says what cannot be run; it changes nothing.
-func Check(c Config, shared bool) error {
+// Job is one job of a folder, as it is shown before it has run.
+type Job struct {
+	// Connection is the connection's name, or NAME.STREAM of one that is split.
+	Connection string `json:"connection"`
+	// Schedule is when it runs, and CatchupSchedule when its past is collected, "" for with
+	// each run.
+	Schedule        string `json:"schedule"`
+	CatchupSchedule string `json:"catchup_schedule,omitempty"`
+	File            string `json:"file"`
+}
+
+// Check returns the jobs of a folder by name, and what cannot be run. It changes nothing.
+func Check(c Config, shared bool) ([]Job, error) {
 	found, err := tasks(c)
+	all, apart := []Job{}, false
 	for t, f := range found {
-		if at := f.Config.Provider.Fleet.Reveal(); t.Stream != "" && (at == "none" || at == "" && !shared) {
-			return errors.Join(err, errors.New("worker: --split needs a fleet, by which the parts share the pace: name a fleet with --fleet"))
-		}
+		at := f.Config.Provider.Fleet.Reveal()
+		apart = apart || t.Stream != "" && (at == "none" || at == "" && !shared)
+		all = append(all, Job{
+			Connection: t.name(), File: f.Path, CatchupSchedule: f.Config.Run.CatchupSchedule,
+			Schedule: cmp.Or(f.Config.Run.Schedule, c.Folder.Timetable, schedule.DefaultTimetable),
+		})
 	}
-	return err
+	slices.SortFunc(all, func(a, b Job) int { return cmp.Compare(a.Connection, b.Connection) })
+	if apart {
+		err = errors.Join(err, errors.New("worker: --split needs a fleet, by which the parts share the pace: name a fleet with --fleet"))
+	}
+	return all, err
 }
 
 // tasks are the jobs of a folder.

@@ -430,10 +430,13 @@ func TestAConnectionInParts(t *testing.T) {
 	p.connection(t, dir, "c", "docs", "talks", "people")
 	c := config(dir, at, "@every 1h")
 	c.Split = []string{"c"}
-	if err := Check(c, false); err == nil || !strings.Contains(err.Error(), "name a fleet") {
+	if _, err := Check(c, false); err == nil || !strings.Contains(err.Error(), "name a fleet") {
 		t.Errorf("parts without a fleet: %v", err)
 	}
-	if err := Check(Config{Folder: c.Folder, Split: []string{"d"}}, true); err == nil || !strings.Contains(err.Error(), `no connection "d"`) {
+	if jobs, err := Check(c, true); err != nil || len(jobs) != 3 || jobs[0] != (Job{Connection: "c.docs", Schedule: "@every 1h", File: filepath.Join(dir, "c.yaml")}) {
+		t.Errorf("the jobs of a folder: %+v, %v", jobs, err)
+	}
+	if _, err := Check(Config{Folder: c.Folder, Split: []string{"d"}}, true); err == nil || !strings.Contains(err.Error(), `no connection "d"`) {
 		t.Errorf("a connection that is not there: %v", err)
 	}
 	hub := fleet.NewServer()
