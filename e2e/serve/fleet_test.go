@@ -15,7 +15,6 @@ import (
 
 	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/fleettest"
-	"github.com/headway-go/headway/internal/longtest"
 )
 
 // crew is a folder with several connections to one provider by one credential.
@@ -159,7 +158,7 @@ func TestMembersShareOnePace(t *testing.T) {
 			if float64(admitted) > 20*to.Sub(from).Seconds()+20 { // what was a second late may count here
 				t.Errorf("%.2f a second together, and the owner allows 20", rate)
 			}
-			if rate < 10 { // a busy machine is late; what it can do says TestFleetAgainstOne
+			if rate < 10 { // a busy machine is late; what it can do says e2e/limits
 				t.Errorf("%.2f a second together, 20 are allowed", rate)
 			}
 		})
@@ -250,90 +249,5 @@ func TestFleetInValkey(t *testing.T) {
 	}
 	if _, refused := count(c.decisions(t), time.Time{}, time.Now()); refused > 0 {
 		t.Errorf("%d attempts were refused", refused)
-	}
-}
-
-// TestFleetGuide runs the commands of the guide as they are written there, but for the
-// ports. What serves runs until the end.
-func TestFleetGuide(t *testing.T) {
-	t.Parallel()
-	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "fleet.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	valkey := fleettest.NewValkey(t)
-	text := strings.NewReplacer("127.0.0.1:6379", valkey.Address, "127.0.0.1:8080", harness.FreeAddress(t), "127.0.0.1:8700", harness.FreeAddress(t)).Replace(string(guide))
-	env := []string{"PATH=" + filepath.Dir(harness.Program()) + ":" + os.Getenv("PATH")}
-	var blocks []string
-	for i, part := range strings.Split(text, "```") {
-		if block, ok := strings.CutPrefix(part, "sh\n"); ok && i%2 == 1 {
-			blocks = append(blocks, block)
-		}
-	}
-	if len(blocks) != 6 {
-		t.Fatalf("%d blocks of commands, want 6", len(blocks))
-	}
-	for i, ready := range []string{"serving demo", "serving"} {
-		p := harness.Launch(t, dir, env, strings.Fields(blocks[i])[1:]...)
-		p.Await(t, &p.Stderr, ready)
-	}
-	var printed string
-	for _, block := range blocks[2:] {
-		o := harness.LaunchAs(t, nil, dir, env, "sh", "-ec", block).Wait(t)
-		if o.Code != 0 {
-			t.Fatalf("%s\n%s", block, o)
-		}
-		printed += o.Stdout
-	}
-	for _, want := range []string{"credential 1: ", "first", "second", "heard ", "drained", "fourth: ", "fifth: ", "sixth: "} {
-		if !strings.Contains(printed, want) {
-			t.Errorf("no %q in what is printed:\n%s", want, printed)
-		}
-	}
-}
-
-// TestFleetAgainstOne measures fleets against one process on a limit that nobody knows.
-func TestFleetAgainstOne(t *testing.T) {
-	if !longtest.Long() {
-		t.Skip("it takes four minutes; see -long")
-	}
-	type result struct{ rate, per1000 float64 }
-	measure := func(t *testing.T, members int) (r result) {
-		c := newCrew(t, "{kind: token_bucket, rate: 40/s, burst: 20}", "ceiling: 5ms, pacing: {initial: 100ms}", members)
-		if members > 1 {
-			c.serve(t)
-		}
-		var all []*harness.Process
-		for i := range members {
-			all = append(all, c.collect(t, i, "--json", "--max-wall-clock", "75s"))
-		}
-		var sum, squares float64
-		for _, p := range all {
-			s := harness.Summary(t, p.Wait(t))
-			sum += float64(s.Attempts)
-			squares += float64(s.Attempts) * float64(s.Attempts)
-		}
-		log := c.decisions(t)
-		to := log[len(log)-1].At.Add(-time.Second)
-		from := log[0].At.Add(time.Second)
-		admitted, refused := count(log, from, to)
-		r = result{float64(admitted) / to.Sub(from).Seconds(), 1000 * float64(refused) / float64(admitted+refused)}
-		jain := sum * sum / (float64(members) * squares)
-		t.Logf("%d members: %.2f a second of 40, %.2f refused of 1,000, fairness %.4f", members, r.rate, r.per1000, jain)
-		if jain < 0.98 {
-			t.Errorf("%d members: a fairness of %.3f", members, jain)
-		}
-		return r
-	}
-	one := measure(t, 1)
-	for _, members := range []int{2, 4} {
-		r := measure(t, members)
-		if r.rate < 0.95*one.rate {
-			t.Errorf("%d members: %.3f of one's goodput", members, r.rate/one.rate)
-		}
-		if r.per1000 > one.per1000+0.5 {
-			t.Errorf("%d members: %.2f refused of 1,000, and %.2f of one", members, r.per1000, one.per1000)
-		}
 	}
 }

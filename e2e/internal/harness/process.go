@@ -48,6 +48,7 @@ func LaunchAs(t *testing.T, how *syscall.SysProcAttr, dir string, env []string, 
 	p := &Process{cmd: exec.Command(args[0], args[1:]...), ended: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env, p.cmd.SysProcAttr = dir, append([]string{"HOME=" + dir}, env...), how
 	p.cmd.Stdout, p.cmd.Stderr = &p.Stdout, &p.Stderr
+	p.cmd.WaitDelay = time.Minute // what it started and left behind may hold them open
 	p.began = time.Now()
 	if err := p.cmd.Start(); err != nil {
 		t.Fatalf("%s: %v", p, err)
