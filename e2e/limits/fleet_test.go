@@ -1,21 +1,26 @@
+//go:build unix
+
 package limits_test
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/fleet"
+	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/transport"
 )
@@ -24,16 +29,22 @@ import (
 // wrapped, and that asks for one document after another until it is stopped.
 const asMember = "FLEET_MEMBER"
 
-// member is what that process does: name, provider and socket are in its environment.
-func member(name, provider, socket string) error {
+// member is what that process does. Its environment has the name, the address of its documents,
+// such as http://127.0.0.1:80/m/m1/%d, the number of the first, and the fleet's address.
+func member(name, documents, first, address string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	f, err := fleet.Open(ctx, "unix://"+socket)
+	host, _, _ := strings.Cut(strings.TrimPrefix(documents, "http://"), "/")
+	from, err := strconv.Atoi(first)
+	if err != nil {
+		return err
+	}
+	f, err := fleet.Open(ctx, address)
 	if err != nil {
 		return err
 	}
 	governor, err := transport.NewGovernor(transport.Config{
-		Name: name, Ceiling: fleetCeiling, Initial: fleetInitial, Fleet: f.Member(strings.TrimPrefix(provider, "http://"), harness.Token),
+		Name: name, Ceiling: fleetCeiling, Initial: fleetInitial, Fleet: f.Member(host, harness.Token),
 	})
 	if err != nil {
 		return err
@@ -43,23 +54,23 @@ func member(name, provider, socket string) error {
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: t}
-	for n := 0; ctx.Err() == nil; n++ {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s/m/%s/%d", provider, name, n), http.NoBody)
-		if err != nil {
-			return err
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			if errors.Is(err, context.Canceled) {
-				return nil
-			}
-			continue // refused too often, which the provider's log says
-		}
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
-	}
+	ask(ctx, &http.Client{Transport: t}, documents, from, 1)
 	return nil
+}
+
+// ask asks for one document after another, from one number on, every so many, until the
+// context ends. What is refused too often stands in the provider's log.
+func ask(ctx context.Context, client *http.Client, documents string, from, every int) {
+	for n := from; ctx.Err() == nil; n += every {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf(documents, n), http.NoBody)
+		if err != nil {
+			panic(err) // the test's address
+		}
+		if resp, err := client.Do(req); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+	}
 }
 
 const (
@@ -67,16 +78,19 @@ const (
 	fleetInitial = 100 * time.Millisecond
 )
 
-// crew is processes on one credential in front of an nginx.
-type crew struct {
-	*server
-	dir string
-	all []*harness.Process
+// front is a provider under a limit, with a list and documents for each member.
+type front struct {
+	host string
+	// list is the path of a member's list and the rest of its query.
+	list func(member int) (path, query string)
+	// documents is the path of a member's documents for a format, and the number of the first.
+	documents func(member int, format string) (path string, first int)
+	// log is what was asked for so far. The path of a document is /m/NAME/..., whatever it was.
+	log func() []request
 }
 
-// newCrew starts an nginx under a limit that serves anything, and where there is to be a
-// fleet a daemon on a socket.
-func newCrew(t *testing.T, l limit, shared bool) *crew {
+// nginxUnder starts an nginx under a limit that serves anything.
+func nginxUnder(t *testing.T, l limit) front {
 	t.Helper()
 	s := newNginx(t, requireNginx(t), "{serve}", `root {prefix}/www;
 		{limit_req}
@@ -92,55 +106,164 @@ func newCrew(t *testing.T, l limit, shared bool) *crew {
 		fmt.Fprintf(&list, `,{"id":"k%d"}`, i)
 	}
 	harness.Write(t, filepath.Join(s.prefix, "www", "list.json"), `{"items":[`+list.String()[1:]+`]}`)
-	harness.Write(t, filepath.Join(s.prefix, "www", "one.json"), `{"items":[{"id":"one"}]}`)
+	harness.Write(t, filepath.Join(s.prefix, "www", "one.json"), `{"id":"one"}`)
+	s.start(t)
+	return front{
+		host:      s.address,
+		list:      func(int) (path, query string) { return "/list", "" },
+		documents: func(i int, format string) (string, int) { return fmt.Sprintf("/m/m%d/%s", i, format), 0 },
+		log:       func() []request { return records[request](t, filepath.Join(s.prefix, "access.log")) },
+	}
+}
+
+// providerUnder starts "headway provider serve" under a limit. Of its conversations each of
+// some members has as many, one after the other.
+func providerUnder(t *testing.T, l limit, members int) front {
+	t.Helper()
+	const conversations = 100_000
+	each := conversations / members
+	dir := t.TempDir()
+	harness.Write(t, filepath.Join(dir, "limits.yaml"), fmt.Sprintf(`name: limits
+provider:
+  latency: {p50: 2ms, p99: 8ms}
+  limits:
+    - {kind: token_bucket, rate: %v/s, burst: %d}
+`, l.allowed, l.burst+1))
+	ready := filepath.Join(dir, "url")
+	harness.Launch(t, dir, nil, "provider", "serve", "limits.yaml", "--conversations", fmt.Sprint(conversations), "--messages", "1",
+		"--listen", "127.0.0.1:0", "--ready-file", ready, "--log", "provider.log")
+	return front{
+		host: strings.TrimPrefix(awaitFile(t, ready), "http://"),
+		list: func(i int) (path, query string) {
+			from := time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(i*each) * 5 * time.Minute) // one every five minutes
+			return "/conversations", fmt.Sprintf(", limit: %q, updated_after: %q", "1000", from.Format(time.RFC3339))
+		},
+		documents: func(i int, format string) (string, int) {
+			return "/conversations/" + strings.Replace(format, "%d", "c%06d", 1), i * each
+		},
+		log: func() (all []request) {
+			b, err := os.ReadFile(filepath.Join(dir, "provider.log"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(b)) {
+				var e struct {
+					At     time.Time
+					Path   string
+					Status int
+				}
+				if json.Unmarshal([]byte(line), &e) != nil {
+					continue // the last one, unfinished
+				}
+				r := request{At: float64(e.At.UnixMilli()) / 1000, Status: e.Status, URI: e.Path}
+				if n, err := strconv.Atoi(strings.TrimPrefix(e.Path, "/conversations/c")); err == nil {
+					r.URI = fmt.Sprintf("/m/m%d/%d", n/each, n)
+				}
+				all = append(all, r)
+			}
+			return all
+		},
+	}
+}
+
+// awaitFile waits until a program has written a line into a file.
+func awaitFile(t *testing.T, path string) (line string) {
+	t.Helper()
+	harness.Eventually(t, path+" is written", func() bool {
+		b, err := os.ReadFile(path)
+		line = strings.TrimSpace(string(b))
+		return err == nil && line != ""
+	})
+	return line
+}
+
+// crew is processes on one credential in front of a provider.
+type crew struct {
+	front
+	dir    string
+	fleet  string // the fleet's address; "" for one process alone
+	all    []*harness.Process
+	asking sync.WaitGroup
+}
+
+// newCrew makes a crew whose fleet is on a daemon's socket, in a Valkey, or nowhere.
+func newCrew(t *testing.T, f front, by string) *crew {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "fleet") //nolint:usetesting // A socket's name must be short.
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s.start(t)
-	c := &crew{server: s, dir: dir}
-	if shared {
+	c := &crew{front: f, dir: dir}
+	t.Cleanup(c.asking.Wait)
+	switch by {
+	case "socket":
 		harness.Write(t, filepath.Join(dir, "headway.yaml"), "listen: 127.0.0.1:0\nproviders: {acme: {api: http, upstream: \"http://127.0.0.1:9\", pass_through: true}}\n")
 		prompt(t, dir, nil, harness.Program(), "serve", "--ready-file", filepath.Join(dir, "url"))
-		harness.Eventually(t, "the daemon serves", func() bool {
-			_, err := os.Stat(filepath.Join(dir, "url"))
-			return err == nil
-		})
+		awaitFile(t, filepath.Join(dir, "url"))
+		c.fleet = "unix://" + filepath.Join(dir, ".headway", fleet.Socket)
+	case "valkey":
+		c.fleet = "valkey://" + fleettest.NewValkey(t).Address
 	}
 	return c
 }
 
-// join starts one more process: every second is a program of its own.
+// join starts one more process: a collection, a program of its own, or a daemon that
+// proxies for four clients, in turn.
 func (c *crew) join(t *testing.T) {
 	t.Helper()
 	i := len(c.all)
-	name, url := fmt.Sprintf("m%d", i), "http://"+c.address
-	if i%2 == 1 {
+	name, at := fmt.Sprintf("m%d", i), "http://"+c.host
+	path, query := c.list(i)
+	documents, first := c.documents(i, "%d")
+	switch i % 3 {
+	case 0:
+		detail, _ := c.documents(i, "{key}")
+		harness.Write(t, filepath.Join(c.dir, name+".yaml"), fmt.Sprintf(`connection: %[1]s
+provider: {base_url: %[2]q, auth: {bearer: "${CHAT_TOKEN}"}, ceiling: %[3]s, pacing: {initial: %[4]s}}
+streams:
+  - name: things
+    list: {path: %[5]s, query: {m: %[1]s%[6]s}}
+    records: .items
+    key: .id
+    paginate: {cursor: .next_cursor, param: cursor}
+    detail: {stream: details, path: %[7]q, records: ., key: .id}
+run: {concurrency: 4}
+sink: {jsonl: {dir: ./%[1]s}}
+`, name, at, fleetCeiling, fleetInitial, path, query, detail))
+		args := []string{"collect", name + ".yaml", "--quiet"}
+		if c.fleet != "" { // a daemon on a socket in this folder is found without
+			args = append(args, "--fleet", c.fleet)
+		}
+		c.all = append(c.all, harness.Launch(t, c.dir, []string{"CHAT_TOKEN=" + harness.Token}, args...))
+	case 1:
 		exe, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.all = append(c.all, harness.LaunchAs(t, nil, c.dir, []string{
-			asMember + "=" + name, "PROVIDER=" + url, "SOCKET=" + filepath.Join(c.dir, ".headway", fleet.Socket),
+			asMember + "=" + name, "DOCUMENTS=" + at + documents, "FIRST=" + strconv.Itoa(first), "FLEET=" + c.fleet,
 		}, exe))
-		return
+	case 2:
+		dir := filepath.Join(c.dir, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		harness.Write(t, filepath.Join(dir, "headway.yaml"), fmt.Sprintf(`listen: 127.0.0.1:0
+fleet: %s
+providers:
+  acme: {api: http, upstream: %q, key: "${CHAT_TOKEN}", pacing: {start: conservative, ceiling: %s, initial: %s}}
+`, c.fleet, at, fleetCeiling, fleetInitial))
+		p := harness.Launch(t, dir, []string{"CHAT_TOKEN=" + harness.Token}, "serve", "--ready-file", filepath.Join(dir, "url"))
+		c.all = append(c.all, p)
+		served := awaitFile(t, filepath.Join(dir, "url")) + "/acme"
+		for n := range 4 {
+			c.asking.Go(func() { ask(t.Context(), http.DefaultClient, served+documents, first+n, 4) })
+		}
 	}
-	harness.Write(t, filepath.Join(c.dir, name+".yaml"), fmt.Sprintf(`connection: %[1]s
-provider: {base_url: %[2]q, auth: {bearer: "${CHAT_TOKEN}"}, ceiling: %[3]s, pacing: {initial: %[4]s}}
-streams:
-  - name: things
-    list: {path: /list, query: {m: %[1]s}}
-    records: .items
-    key: .id
-    detail: {stream: details, path: "/m/%[1]s/{key}", records: .items, key: .id}
-run: {concurrency: 4}
-sink: {jsonl: {dir: ./%[1]s}}
-`, name, url, fleetCeiling, fleetInitial))
-	c.all = append(c.all, harness.Launch(t, c.dir, []string{"CHAT_TOKEN=" + harness.Token}, "collect", name+".yaml", "--quiet"))
 }
 
-// stretch is what nginx saw in a stretch of time.
+// stretch is what the provider saw in a stretch of time.
 type stretch struct{ rate, per1000, jain float64 }
 
 // between measures a stretch: the shares are those of so many members.
@@ -197,39 +320,54 @@ func pause(t *testing.T, d time.Duration) {
 	}
 }
 
-// TestFleetAgainstNginx has collections and programs of their own share one credential at a
-// real nginx. Usually four do so for some seconds; in a long run two, four and sixteen,
-// against one alone, and one is killed and another joins.
-func TestFleetAgainstNginx(t *testing.T) {
-	l := limit{"100r/s", 100, 20, true, http.StatusTooManyRequests}
-	if !longtest.Long() {
-		t.Parallel()
-		c := newCrew(t, limit{"50r/s", 50, 20, true, http.StatusTooManyRequests}, true)
-		for range 4 {
-			c.join(t)
-		}
-		began := time.Now()
-		harness.Eventually(t, "all are under way", func() bool {
-			log := records[request](t, filepath.Join(c.prefix, "access.log"))
-			seen := map[string]bool{}
-			for _, r := range log {
-				if name := sender(r); name != "" && r.admitted() {
-					seen[name] = true
-				}
+// TestFleetAgainstOne has collections, programs of their own and daemons share one credential
+// at a real nginx and at "headway provider serve", by a daemon's socket and by a Valkey.
+// Usually four do so for some seconds; in a long run two, four and sixteen, against one alone,
+// and one is killed and another joins.
+func TestFleetAgainstOne(t *testing.T) {
+	for name, start := range map[string]func(*testing.T, limit, int) front{
+		"nginx":    func(t *testing.T, l limit, _ int) front { return nginxUnder(t, l) },
+		"provider": providerUnder,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if longtest.Long() {
+				compare(t, start)
+				return
 			}
-			return len(seen) == 4 && len(log) > 60
+			t.Parallel()
+			by := map[string]string{"nginx": "socket", "provider": "valkey"}[name]
+			c := newCrew(t, start(t, limit{"50r/s", 50, 20, true, http.StatusTooManyRequests}, 4), by)
+			for range 4 {
+				c.join(t)
+			}
+			began := time.Now()
+			var log []request
+			harness.Eventually(t, "all are under way", func() bool {
+				log = c.log()
+				seen := map[string]bool{}
+				for _, r := range log {
+					if name := sender(r); name != "" && r.admitted() {
+						seen[name] = true
+					}
+				}
+				return len(seen) == 4 && len(log) > 60
+			})
+			end := time.Now()
+			s := between(log, began, end, live(0, 4))
+			t.Logf("4 processes: %.1f a second, %.1f refused of 1,000, fairness %.3f", s.rate, s.per1000, s.jain)
+			if span := end.Sub(began).Seconds(); s.rate*span > 50*span+20+1 {
+				t.Errorf("%.1f a second for %.1f s, 50 and a burst of 20 are allowed", s.rate, span)
+			}
 		})
-		end := time.Now()
-		s := between(c.requests(t), began, end, live(0, 4))
-		t.Logf("4 processes: %.1f a second, %.1f refused of 1,000, fairness %.3f", s.rate, s.per1000, s.jain)
-		if span := end.Sub(began).Seconds(); s.rate*span > 50*span+20+1 {
-			t.Errorf("%.1f a second for %.1f s, 50 and a burst of 20 are allowed", s.rate, span)
-		}
-		return
 	}
+}
+
+// compare measures fleets of several sizes against one process alone.
+func compare(t *testing.T, start func(*testing.T, limit, int) front) {
 	const warm, half = 45 * time.Second, 45 * time.Second
-	measure := func(t *testing.T, members int) (before, after stretch) {
-		c := newCrew(t, l, members > 1)
+	l := limit{"100r/s", 100, 20, true, http.StatusTooManyRequests}
+	measure := func(t *testing.T, by string, members int) (before, after stretch) {
+		c := newCrew(t, start(t, l, members+1), by)
 		for range members {
 			c.join(t)
 		}
@@ -254,30 +392,35 @@ func TestFleetAgainstNginx(t *testing.T) {
 			default:
 			}
 		}
-		log := c.requests(t)
+		log := c.log()
 		before = between(log, began, killed, live(0, members))
 		names := live(0, members)
 		if members > 1 {
 			names = live(0, members+1, "m0")
 		}
 		after = between(log, from, end, names)
-		t.Logf("%2d processes: %.2f a second of 100, %.2f refused of 1,000, fairness %.4f; after one was killed and one joined %.2f, %.2f, %.4f",
-			members, before.rate, before.per1000, before.jain, after.rate, after.per1000, after.jain)
+		t.Logf("%2d processes by %s: %.2f a second of 100, %.2f refused of 1,000, fairness %.4f; after one was killed and one joined %.2f, %.2f, %.4f",
+			members, by, before.rate, before.per1000, before.jain, after.rate, after.per1000, after.jain)
 		return before, after
 	}
-	one, _ := measure(t, 1)
-	for _, members := range []int{2, 4, 16} {
-		before, after := measure(t, members)
-		for when, s := range map[string]stretch{"before": before, "after": after} {
-			if s.rate < 0.95*one.rate {
-				t.Errorf("%d processes, %s: %.3f of one's goodput", members, when, s.rate/one.rate)
-			}
-			if s.per1000 > one.per1000+0.5 {
-				t.Errorf("%d processes, %s: %.2f refused of 1,000, and %.2f of one", members, when, s.per1000, one.per1000)
-			}
-			if s.jain < 0.98 {
-				t.Errorf("%d processes, %s: a fairness of %.3f", members, when, s.jain)
-			}
+	var one stretch
+	t.Run("1", func(t *testing.T) { one, _ = measure(t, "nothing", 1) })
+	for _, by := range []string{"socket", "valkey"} {
+		for _, members := range []int{2, 4, 16} {
+			t.Run(fmt.Sprintf("%s-%d", by, members), func(t *testing.T) {
+				before, after := measure(t, by, members)
+				for when, s := range map[string]stretch{"before": before, "after": after} {
+					if s.rate < 0.95*one.rate {
+						t.Errorf("%s: %.3f of one's goodput", when, s.rate/one.rate)
+					}
+					if s.per1000 > one.per1000+0.5 {
+						t.Errorf("%s: %.2f refused of 1,000, and %.2f of one", when, s.per1000, one.per1000)
+					}
+					if s.jain < 0.98 {
+						t.Errorf("%s: a fairness of %.3f", when, s.jain)
+					}
+				}
+			})
 		}
 	}
 }

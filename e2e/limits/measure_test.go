@@ -1,3 +1,5 @@
+//go:build unix
+
 package limits_test
 
 import (
