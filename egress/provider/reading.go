@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 
+	"github.com/headway-go/headway/internal/rawjson"
 	"github.com/headway-go/headway/quota"
 )
 
@@ -38,7 +39,7 @@ type span struct {
 // request reads the whole body.
 func (r *reading) request() error {
 	b := bytes.TrimPrefix(r.body, []byte("\xef\xbb\xbf"))
-	i := space(b, 0)
+	i := rawjson.Space(b, 0)
 	switch {
 	case i == len(b):
 		return errors.New("the body is empty, must be a JSON object")
@@ -48,11 +49,11 @@ func (r *reading) request() error {
 		return errors.New("the body must be a JSON object")
 	}
 	r.body = b
-	end := each(b, i, r.member)
+	end := rawjson.Each(b, i, r.member)
 	switch {
 	case end == twoModels:
 		return errTwoModels
-	case end < 0 || space(b, end) != len(b):
+	case end < 0 || rawjson.Space(b, end) != len(b):
 		return errors.New("the body is not valid JSON, must be one whole object")
 	}
 	return nil
@@ -70,14 +71,14 @@ func (r *reading) member(key []byte, i int) int {
 	case "tools", "functions", "response_format", "text", "output_config", "output_format":
 		return r.schema(i)
 	case "stream":
-		r.call.Stream = at(r.body, i) == 't'
+		r.call.Stream = rawjson.At(r.body, i) == 't'
 	case "max_tokens", "max_completion_tokens", "max_output_tokens", "max_tokens_to_sample":
 		return r.most(i)
 	case "n", "best_of":
 		return r.choices(i)
 	case "generationConfig", "generation_config":
-		if at(r.body, i) == '{' {
-			return each(r.body, i, r.config)
+		if rawjson.At(r.body, i) == '{' {
+			return rawjson.Each(r.body, i, r.config)
 		}
 	default:
 		// Some servers ignore case, so a member in any case names the model.
@@ -85,7 +86,7 @@ func (r *reading) member(key []byte, i int) int {
 			return r.model(i)
 		}
 	}
-	return skip(r.body, i)
+	return rawjson.Skip(r.body, i)
 }
 
 // config visits a member of Gemini's generationConfig.
@@ -98,11 +99,11 @@ func (r *reading) config(key []byte, i int) int {
 	case "responseSchema", "response_schema", "responseJsonSchema", "response_json_schema":
 		return r.schema(i)
 	}
-	return skip(r.body, i)
+	return rawjson.Skip(r.body, i)
 }
 
 func (r *reading) most(i int) int {
-	end := skip(r.body, i)
+	end := rawjson.Skip(r.body, i)
 	if end > 0 {
 		r.call.MaxTokens = max(r.call.MaxTokens, number(r.body[i:end], quota.MaxTokens))
 	}
@@ -110,7 +111,7 @@ func (r *reading) most(i int) int {
 }
 
 func (r *reading) choices(i int) int {
-	end := skip(r.body, i)
+	end := rawjson.Skip(r.body, i)
 	if end > 0 {
 		r.call.Choices = max(r.call.Choices, number(r.body[i:end], maxChoices))
 	}
@@ -118,11 +119,11 @@ func (r *reading) choices(i int) int {
 }
 
 func (r *reading) model(i int) int {
-	end := skip(r.body, i)
+	end := rawjson.Skip(r.body, i)
 	if end < 0 || r.body[i] != '"' {
 		return end
 	}
-	if r.name(plain(r.body[i+1:end-1])) != nil {
+	if r.name(rawjson.Unquote(r.body[i+1:end-1])) != nil {
 		return twoModels
 	}
 	return end
@@ -148,8 +149,8 @@ func (r *reading) words(i int) int {
 
 // schema visits a member that the model reads as raw JSON.
 func (r *reading) schema(i int) int {
-	end := skip(r.body, i)
-	if c := at(r.body, i); c == '{' || c == '[' {
+	end := rawjson.Skip(r.body, i)
+	if c := rawjson.At(r.body, i); c == '{' || c == '[' {
 		r.note(i, true)
 	}
 	return end
@@ -166,7 +167,7 @@ func (r *reading) note(i int, raw bool) {
 func (r *reading) texts(yield func(string) bool) {
 	for _, s := range r.spans[:r.n] {
 		if s.raw {
-			if !yield(string(r.body[s.at:skip(r.body, s.at)])) {
+			if !yield(string(r.body[s.at:rawjson.Skip(r.body, s.at)])) {
 				return
 			}
 			continue

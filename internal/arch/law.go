@@ -181,7 +181,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"internal/estimate", "internal/usage"},
-			Imports:   []string{"quota"},
+			Imports:   []string{"quota", "internal/rawjson"},
 			Libraries: []string{"*"},
 			Why:       "they count tokens, before a call and in its answer; who is asked for leave is not their business",
 		},
@@ -193,7 +193,7 @@ var Headway = Law{
 		},
 		{
 			Covers:    []string{"egress/..."},
-			Imports:   slices.Concat([]string{"egress/...", "internal/estimate", "internal/keys", "internal/profile", "internal/usage", "internal/wire", "transport"}, core),
+			Imports:   slices.Concat([]string{"egress/...", "internal/estimate", "internal/keys", "internal/profile", "internal/rawjson", "internal/usage", "internal/wire", "transport"}, core),
 			Libraries: []string{"*"},
 			Why:       "imports point inward: egress forwards calls and asks interfaces of its own for limits, so that it never waits on a particular store or server",
 		},

@@ -123,15 +123,7 @@ type Pools struct {
 	routes map[string]string // pools that responses named, by route
 }
 
-// Of returns the name of an attempt's pool; "" if only the account's limits apply.
-func (p *Pools) Of(req *http.Request) string {
-	if len(p.List) == 0 {
-		return ""
-	}
-	return p.Name(RequestOf(req, p.Base))
-}
-
-// Name is like [Pools.Of] for an attempt that is not an http.Request.
+// Name returns the name of an attempt's pool; "" if only the account's limits apply.
 func (p *Pools) Name(r *Request) string {
 	for i := range p.List {
 		if name := p.List[i].of(r, func() string { return p.learned(r) }); name != "" {

@@ -421,12 +421,12 @@ func TestTheFirstPoolCounts(t *testing.T) {
 		{request("POST", "/api/v3/both", `{"model": "m"}`, "X-Org", "o"), "both:o,m"},
 		{request("POST", "/api/v3/both", `{}`, "X-Org", "o"), ""},
 	} {
-		if got := p.Of(c.req); got != c.want {
+		if got := p.Name(RequestOf(c.req, p.Base)); got != c.want {
 			t.Errorf("%s %s is of %q, want %q", c.req.Method, c.req.URL, got, c.want)
 		}
 	}
 	long := request("GET", "/x?region="+strings.Repeat("x", 500), "")
-	if got := p.Of(long); len(got) > maxName {
+	if got := p.Name(RequestOf(long, p.Base)); len(got) > maxName {
 		t.Errorf("a name of %d bytes", len(got))
 	}
 }
@@ -435,7 +435,7 @@ func TestTheFirstPoolCounts(t *testing.T) {
 func TestABodyIsThereAfterItWasMatched(t *testing.T) {
 	p := Pools{List: []Pool{{Each: Each{Field: "model"}}}}
 	req := request("POST", "/", `{"model": "m"}`)
-	if got := p.Of(req); got != "m" {
+	if got := p.Name(RequestOf(req, p.Base)); got != "m" {
 		t.Fatal(got)
 	}
 	var sent bytes.Buffer
@@ -457,7 +457,7 @@ func TestResponsesTeachThePoolsOfTheirRoutes(t *testing.T) {
 		}
 		return p.Learn(RequestOf(request("GET", path, ""), ""), h)
 	}
-	of := func(path string) string { return p.Of(request("GET", path, "")) }
+	of := func(path string) string { return p.Name(RequestOf(request("GET", path, ""), p.Base)) }
 	if got := of("/rest/x"); got != "rest" {
 		t.Fatalf("before any response: %q", got)
 	}
@@ -487,7 +487,12 @@ func TestPoolsAreReadFromAFile(t *testing.T) {
 			return nil, file.Err()
 		}
 		s := root.Section()
-		all := ReadPools(s.List("pools"))
+		var all []Pool
+		for _, n := range s.List("pools") {
+			below := n.Section()
+			all = append(all, readPool(below))
+			below.Done()
+		}
 		s.Done()
 		return all, file.Err()
 	}
@@ -524,6 +529,43 @@ func TestPoolsAreReadFromAFile(t *testing.T) {
 	} {
 		if _, err := read(src); err == nil || !strings.Contains(err.Error(), problem) {
 			t.Errorf("%s: %v, want %s", src, err, problem)
+		}
+	}
+}
+
+// cited returns the keys of the sources that limits and rules refer to.
+func (p *Profile) cited() []string {
+	var keys []string
+	for c := range p.all() {
+		for _, l := range c.Limits {
+			keys = append(keys, l.Source)
+		}
+		if c.Cost.Source != "" {
+			keys = append(keys, c.Cost.Source)
+		}
+		for _, a := range c.Advertised {
+			keys = append(keys, a.Source)
+		}
+	}
+	for _, r := range p.refusals {
+		keys = append(keys, r.Source)
+	}
+	if p.ask != nil {
+		keys = append(keys, p.ask.Source)
+	}
+	return keys
+}
+
+// all yields the account and the pools.
+func (p *Profile) all() func(yield func(*Class) bool) {
+	return func(yield func(*Class) bool) {
+		if !yield(&p.account) {
+			return
+		}
+		for i := range p.pools {
+			if !yield(&p.pools[i]) {
+				return
+			}
 		}
 	}
 }

@@ -7,26 +7,11 @@ import (
 	"github.com/headway-go/headway/internal/configfile"
 )
 
-// ReadPools reads pools of a file, such as
+// readPool reads a pool, such as
 //
-//   - name: search
-//     match: {path: /search/**, method: GET}
-//   - name: model
-//     match: {path: [/v1/chat/completions, /v1/responses]}
-//     each: {field: model}
-func ReadPools(list []*configfile.Node) []Pool {
-	var all []Pool
-	for _, n := range list {
-		s := n.Section()
-		if s == nil {
-			continue
-		}
-		all = append(all, readPool(s))
-		s.Done()
-	}
-	return all
-}
-
+//	name: model
+//	match: {path: [/v1/chat/completions, /v1/responses]}
+//	each: {field: model}
 func readPool(s *configfile.Section) Pool {
 	var p Pool
 	s.Text("name", &p.Name)

@@ -15,8 +15,8 @@ const maxDepth = 10000
 // agrees with json.Valid on every input, including invalid UTF-8, which it does not
 // check.
 func Valid(b []byte) bool {
-	i := value(b, space(b, 0), 0)
-	return i >= 0 && space(b, i) == len(b)
+	i := value(b, Space(b, 0), 0)
+	return i >= 0 && Space(b, i) == len(b)
 }
 
 // value returns the index after the value that starts at i; negative if there is none.
@@ -46,7 +46,7 @@ func object(b []byte, i, depth int) int {
 	if depth > maxDepth {
 		return -1
 	}
-	if i = space(b, i+1); i < len(b) && b[i] == '}' {
+	if i = Space(b, i+1); i < len(b) && b[i] == '}' {
 		return i + 1
 	}
 	for {
@@ -56,20 +56,20 @@ func object(b []byte, i, depth int) int {
 		if i = text(b, i); i < 0 {
 			return -1
 		}
-		if i = space(b, i); i >= len(b) || b[i] != ':' {
+		if i = Space(b, i); i >= len(b) || b[i] != ':' {
 			return -1
 		}
-		if i = value(b, space(b, i+1), depth); i < 0 {
+		if i = value(b, Space(b, i+1), depth); i < 0 {
 			return -1
 		}
-		if i = space(b, i); i >= len(b) {
+		if i = Space(b, i); i >= len(b) {
 			return -1
 		}
 		switch b[i] {
 		case '}':
 			return i + 1
 		case ',':
-			i = space(b, i+1)
+			i = Space(b, i+1)
 		default:
 			return -1
 		}
@@ -80,21 +80,21 @@ func array(b []byte, i, depth int) int {
 	if depth > maxDepth {
 		return -1
 	}
-	if i = space(b, i+1); i < len(b) && b[i] == ']' {
+	if i = Space(b, i+1); i < len(b) && b[i] == ']' {
 		return i + 1
 	}
 	for {
 		if i = value(b, i, depth); i < 0 {
 			return -1
 		}
-		if i = space(b, i); i >= len(b) {
+		if i = Space(b, i); i >= len(b) {
 			return -1
 		}
 		switch b[i] {
 		case ']':
 			return i + 1
 		case ',':
-			i = space(b, i+1)
+			i = Space(b, i+1)
 		default:
 			return -1
 		}
@@ -145,8 +145,8 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// space returns the first index from i on that is not white space.
-func space(b []byte, i int) int {
+// Space returns the first index from i on that is not white space.
+func Space(b []byte, i int) int {
 	for i < len(b) && white(b[i]) {
 		i++
 	}
@@ -256,7 +256,7 @@ func Compact(b []byte) []byte {
 				out = make([]byte, 0, len(b))
 			}
 			out = append(out, b[from:i]...)
-			i = space(b, i)
+			i = Space(b, i)
 			from = i
 		default:
 			i++

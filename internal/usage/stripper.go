@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"slices"
+
+	"github.com/headway-go/headway/internal/rawjson"
 )
 
 const (
@@ -160,7 +162,7 @@ func (s *Stripper) strip(event []byte) []byte {
 	o := object{members: s.members[:0]}
 	ok := o.parse(text, 0)
 	s.members = o.members
-	if !ok || blank(text, o.close+1) != len(text) {
+	if !ok || rawjson.Space(text, o.close+1) != len(text) {
 		return event
 	}
 	usage := o.last("usage")
@@ -184,7 +186,7 @@ func choiceless(o *object) bool {
 		return at >= 0 && string(o.valueOf(at)) == `"chat.completion.chunk"`
 	}
 	value := o.valueOf(at)
-	return string(value) == "null" || (value[0] == '[' && value[blank(value, 1)] == ']')
+	return string(value) == "null" || (value[0] == '[' && value[rawjson.Space(value, 1)] == ']')
 }
 
 // find finds the data of an event.
@@ -245,7 +247,7 @@ func (s *Stripper) without(event []byte, cut part) []byte {
 // stream, or if body is not a JSON object.
 func Inject(body []byte) (out []byte, changed bool) {
 	var o, options object
-	if !o.parse(body, 0) || blank(body, o.close+1) != len(body) {
+	if !o.parse(body, 0) || rawjson.Space(body, o.close+1) != len(body) {
 		return body, false
 	}
 	stream := o.last("stream")
@@ -279,4 +281,63 @@ func Inject(body []byte) (out []byte, changed bool) {
 // insert replaces text[from:to] in a copy.
 func insert(text []byte, from, to int, by string) []byte {
 	return slices.Concat(text[:from], []byte(by), text[to:])
+}
+
+// member is a member of an object: its name, and the positions of its key and its value.
+type member struct {
+	name                 []byte
+	key, value, valueEnd int
+}
+
+// object is the text of an object: its members and the positions of its brackets.
+type object struct {
+	text        []byte
+	open, close int
+	members     []member
+}
+
+// parse finds the members of the object that begins at text[at], after white space. In the
+// members' values it checks only that brackets balance.
+func (o *object) parse(text []byte, at int) (ok bool) {
+	o.text, o.open = text, rawjson.Space(text, at)
+	if rawjson.At(text, o.open) != '{' {
+		return false
+	}
+	before := o.open + 1
+	end := rawjson.Each(text, o.open, func(name []byte, value int) int {
+		m := member{name: name, key: rawjson.Space(text, before), value: value, valueEnd: rawjson.Skip(text, value)}
+		if text[m.key] == ',' {
+			m.key = rawjson.Space(text, m.key+1)
+		}
+		o.members = append(o.members, m)
+		before = m.valueEnd
+		return m.valueEnd
+	})
+	o.close = end - 1
+	return end > 0
+}
+
+// last returns the index of the last member with a name, which is the one that counts; -1
+// if there is none.
+func (o *object) last(name string) int {
+	for i := range slices.Backward(o.members) {
+		if string(o.members[i].name) == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (o *object) valueOf(i int) []byte { return o.text[o.members[i].value:o.members[i].valueEnd] }
+
+// around returns the part to cut out to remove a member: the member and one comma.
+func (o *object) around(i int) part {
+	m := o.members[i]
+	switch {
+	case i+1 < len(o.members):
+		return part{m.key, o.members[i+1].key}
+	case i > 0:
+		return part{o.members[i-1].valueEnd, m.valueEnd}
+	}
+	return part{m.key, m.valueEnd}
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/headway-go/headway/internal/rawjson"
 )
 
 // Kind is the kind of a value, as columns distinguish them.
@@ -189,34 +191,8 @@ func Elements(array []byte) (elements [][]byte) {
 
 // next splits off the first value of valid, compact JSON.
 func next(b []byte) (value, rest []byte) {
-	depth := 0
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '"':
-			for i++; b[i] != '"'; i++ {
-				if b[i] == '\\' {
-					i++
-				}
-			}
-			if depth == 0 {
-				return b[:i+1], b[i+1:]
-			}
-		case '{', '[':
-			depth++
-		case '}', ']':
-			if depth == 0 {
-				return b[:i], b[i:] // a number or literal ends before the bracket
-			}
-			if depth--; depth == 0 {
-				return b[:i+1], b[i+1:]
-			}
-		case ',':
-			if depth == 0 {
-				return b[:i], b[i:]
-			}
-		}
-	}
-	return b, nil
+	end, _ := rawjson.Extent(b, 0)
+	return b[:end], b[end:]
 }
 
 // Rest collects fields into one JSON object, for the column _rest. The zero value is
