@@ -114,7 +114,7 @@ type inner struct {
 	D []*float64 `json:"d" parquet:"d"`
 }
 
-// Rows that nest come out as they went in.
+// Nested rows are read as they were written.
 func TestParquetNests(t *testing.T) {
 	draw := rapid.Custom(func(r *rapid.T) inner {
 		var a *int32

@@ -85,7 +85,7 @@ func TestAFinishedBatchFreesItsPlaceAtOnce(t *testing.T) {
 	}
 }
 
-// Batches that come one by one say nothing of what 26 at once would do.
+// One batch at a time says nothing about 26 at once.
 func TestOnlyAFullLevelIsShownToBeBorne(t *testing.T) {
 	for _, tt := range []struct{ offered, want int }{{10, 4}, {40, 6}} {
 		c := newCore(t, dispatch.Params{Law: control.ParallelismParams{Max: 8}, FirstRows: 10, TargetTime: -1}, 1)
@@ -496,8 +496,9 @@ func TestParamsNameFieldValueAndBound(t *testing.T) {
 	}
 }
 
-// Whatever the provider answers: no place beyond the level, nothing before a
-// gate, no row in two batches, no second outcome, and every row accounted for.
+// Whatever the provider answers, the core never exceeds the level, sends nothing before a
+// gate, puts no row into two batches, gives no row a second outcome and accounts for every
+// row.
 func TestEveryRowIsAccountedFor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := dispatch.Params{

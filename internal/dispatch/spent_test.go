@@ -16,8 +16,8 @@ type execution struct {
 	begin, end, busy time.Duration
 }
 
-// work steps a core through a load whose every row takes the server perRow, and
-// whose batches are on their way for a while on either side.
+// work runs a core through a load. The server takes perRow for each row, and each batch
+// travels for a while before and after that.
 func work(t testing.TB, c *dispatch.Core, rows int64, perRow, way time.Duration, tell dispatch.Outcome) (done []execution) {
 	t.Helper()
 	type flight struct {
@@ -57,8 +57,8 @@ func work(t testing.TB, c *dispatch.Core, rows int64, perRow, way time.Duration,
 	}
 }
 
-// most is the most execution time in any stretch of window, counting each batch
-// at the instant that at gives.
+// most returns the maximum execution time in any period as long as window. Each batch
+// counts at the instant that at returns.
 func most(done []execution, window time.Duration, at func(execution) time.Duration) (sum time.Duration) {
 	for _, last := range done {
 		in := time.Duration(0)
@@ -72,8 +72,8 @@ func most(done []execution, window time.Duration, at func(execution) time.Durati
 	return sum
 }
 
-// Three go out before it is known what one takes. When the first is back, the
-// two others are no longer thought to take nothing.
+// Three are sent before the duration of a batch is known. Once the first is back, the other
+// two are no longer assumed to take no time.
 func TestTheFirstWaveIsCountedOnceItIsKnownWhatABatchTakes(t *testing.T) {
 	const window, budget = 225 * ms, 758 * ms
 	p := dispatch.Params{Law: control.ParallelismParams{BusyBudget: budget, BusyWindow: window, Max: 6}, FirstRows: 10, TargetTime: -1}
@@ -105,8 +105,8 @@ func TestExecutionTimeNeverExceedsItsBudget(t *testing.T) {
 		if len(done) != 40 {
 			rt.Fatalf("%d batches, want 40", len(done))
 		}
-		// The first wave goes out before it is known what a batch takes, and a batch
-		// is at least one.
+		// The first batches are sent before the duration of a batch is known, and one batch
+		// is always allowed.
 		batch := perRow * time.Duration(size)
 		allowed := max(budget, batch*time.Duration(max(1, int(budget/window))))
 		if !reported {
@@ -125,8 +125,8 @@ func TestExecutionTimeNeverExceedsItsBudget(t *testing.T) {
 }
 
 func TestABudgetThatARefusalNamesIsKept(t *testing.T) {
-	// Four places, 1 s a batch, and 12 s of execution in 300 s, which nobody knows
-	// before the refusal: what was spent until then counts all the same.
+	// Four places, 1 s a batch, and a budget of 12 s of execution in 300 s, which is
+	// unknown before the refusal. What was spent before that counts too.
 	c := newCore(t, dispatch.Params{Law: control.ParallelismParams{Max: 4, InitialFactor: 1}, FirstRows: 10, TargetTime: -1}, 1)
 	offer(c, 0, 0, 1000)
 	for at := range 3 {
@@ -155,7 +155,8 @@ func TestABudgetThatARefusalNamesIsKept(t *testing.T) {
 	if len(sent) != 0 || d.Reason != reason.Pacing {
 		t.Fatalf("sent %d, then %+v, want to wait for the window", len(sent), d)
 	}
-	// The four of the first second leave a window after their slot has ended.
+	// The four batches of the first second leave the window once it no longer covers their
+	// slot.
 	if d.At < 301*sec || d.At > 304*sec {
 		t.Errorf("waits until %v, want just after 301s", d.At)
 	}
@@ -172,8 +173,8 @@ func TestServersRecommendationAloneKnowsNoBudget(t *testing.T) {
 	}
 }
 
-// seconds sends batches of a second, one at a time, until none may be sent at
-// once; it gives how many.
+// seconds sends batches of one second, one at a time, until the next one would have to
+// wait. It returns their number.
 func seconds(t *testing.T, c *dispatch.Core, now time.Duration) (n int, end time.Duration) {
 	t.Helper()
 	for {
@@ -211,14 +212,15 @@ func TestARefusalTellsWhatOthersSpend(t *testing.T) {
 		return now + sec
 	}
 
-	// In the first window it may be what the load before this one spent.
+	// In the first window an earlier load may have spent the budget, so the refusal does
+	// not reduce it.
 	c := begin()
 	if n, _ := seconds(t, c, refuse(c, 0)); n != 100 {
 		t.Errorf("%d batches after an early refusal, want the whole budget of 100", n)
 	}
 
-	// Later it is not: with nothing spent here, others have it; half the budget is
-	// the most that is left to them.
+	// Later the refusal shows that others spend it. At most half of the budget is left to
+	// them.
 	c = begin()
 	if n, _ := seconds(t, c, 0); n != 100 {
 		t.Fatalf("%d batches, want the budget of 100", n)
@@ -227,7 +229,7 @@ func TestARefusalTellsWhatOthersSpend(t *testing.T) {
 	if n < 49 || n > 52 {
 		t.Errorf("%d batches after a refusal, want about half of 100", n)
 	}
-	// Half an hour later half of that is forgotten, and in a day all.
+	// Half of that is forgotten after half an hour, and all of it after a day.
 	if n, _ := seconds(t, c, 1000*sec+30*time.Minute); n < 73 || n > 78 {
 		t.Errorf("%d batches half an hour later, want about 75", n)
 	}

@@ -1,5 +1,5 @@
 // Package samples keeps what connections did in the last hour and the last day, at even
-// steps: rate, ceiling, refusals and who waited. It is what charts are drawn of.
+// steps: rate, ceiling, refusals and how many waited. Charts are drawn from it.
 //
 // A [Book] takes looks at connections and gives [Series]. Its size is bounded: some
 // 10 KiB a connection, and [MaxConnections] of them. What nobody looked at is unknown,
@@ -45,8 +45,8 @@ func Of(text string) (Span, bool) {
 	return "", false
 }
 
-// MaxConnections bounds the connections of a book. One more takes the place of the one
-// that was not looked at for the longest time.
+// MaxConnections bounds the connections of a book. A further one replaces the one whose
+// last look is the oldest.
 const MaxConnections = 5000
 
 // maxName is the longest name of a connection that is kept, in bytes.
@@ -130,7 +130,7 @@ type Series struct {
 	CeilingPerMin Figures `json:"ceiling_per_min"`
 	// Refused counts the attempts of the step that the provider refused for rate or load.
 	Refused Figures `json:"refused"`
-	// Waiting is the most who waited at once.
+	// Waiting is the maximum number that waited at once.
 	Waiting Figures `json:"waiting"`
 }
 
@@ -144,7 +144,7 @@ func (s *Series) Known() bool {
 	return false
 }
 
-// empty is a series of which nothing is known.
+// empty returns a series without known steps.
 func empty(name string, span Span, now time.Time) Series {
 	at := steps[span]
 	slot := now.UnixNano()/int64(at.step) - int64(at.cells) + 1
@@ -164,8 +164,8 @@ type Stretch struct {
 	Rate, Ceiling float64 // in attempts a minute; a rate of 0 is unknown
 }
 
-// Drawn is a series of what traces say, where nobody looked. Later stretches go over
-// earlier ones.
+// Drawn returns a series made of the traces of runs, for a connection without looks.
+// Later stretches replace earlier ones.
 func Drawn(name string, span Span, now time.Time, all []Stretch) Series {
 	s := empty(name, span, now)
 	s.Source = "runs"
@@ -289,7 +289,7 @@ func (b *Book) Add(now time.Time, looks []Look) {
 	}
 }
 
-// put adds a record, with the lock held.
+// put adds a record. The caller holds the lock.
 func (b *Book) put(name string, r *record) {
 	if b.all == nil {
 		b.all = map[string]*record{}
@@ -379,8 +379,8 @@ const MaxSize = 128 << 20
 // magic begins what is encoded; its last letter is the version.
 const magic = "headway samples 1\n"
 
-// Encode gives the book as the bytes of a file, without connections that were not looked
-// at for a day.
+// Encode returns the book as the bytes of a file, without connections whose last look is
+// more than a day ago.
 func (b *Book) Encode(now time.Time) ([]byte, error) {
 	var raw bytes.Buffer
 	raw.WriteString(magic)
@@ -413,7 +413,7 @@ func (b *Book) Encode(now time.Time) ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// Decode reads what Encode gave. The error says that it is something else, or damaged.
+// Decode reads the result of Encode. It returns an error for other or damaged data.
 func Decode(data []byte) (*Book, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {

@@ -32,8 +32,8 @@ type span struct {
 	From, To string
 }
 
-// play runs the lanes until the end: a steady run takes a minute, a catch-up all
-// the time it gets until past is used up.
+// play runs the lanes until the end. A steady run takes a minute. A catch-up takes all the
+// time that it gets, until it has run for past.
 func play(l *Lanes, now, end time.Time, past time.Duration) (runs []span) {
 	for {
 		at, _, _ := l.Due()
@@ -84,7 +84,7 @@ func TestThePastHasItsOwnHours(t *testing.T) {
 			if diff := cmp.Diff(tt.want, past); diff != "" {
 				t.Errorf("the past (-want +got):\n%s", diff)
 			}
-			// One at once, then one at each full hour, whatever the past does.
+			// One at once, then one at each full hour, however long the catch-up takes.
 			if steady != 40 {
 				t.Errorf("%d runs of the steady state in 40 hours: %v", steady, runs)
 			}

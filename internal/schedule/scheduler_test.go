@@ -131,7 +131,7 @@ func (l *logged) String() string {
 	return l.text.String()
 }
 
-// eventually waits for what only looking can tell.
+// eventually polls until a condition holds that no event reports.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	deadline, tick := time.NewTimer(2*time.Minute), time.NewTicker(5*time.Millisecond)
@@ -347,7 +347,7 @@ func TestASinkInTheStatesFileIsThatOfTheState(t *testing.T) {
 	if all := known(one); len(all) != 1 || all[0].SinkKind != "state" {
 		t.Errorf("the sink in the state's file is %+v, want that of the state", all)
 	}
-	// The state stands elsewhere from now on: it moves there, and nothing is lost.
+	// From now on the state is stored elsewhere. It is moved there, and nothing is lost.
 	log := run(two)
 	if all := known(two); len(all) != 1 || all[0].SinkKind != "sqlite" || all[0].SinkPath != one || all[0].Items["things"] != 2 {
 		t.Errorf("the state is %+v, want the one that stood with the records", all)

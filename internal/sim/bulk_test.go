@@ -16,7 +16,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenarios"
 )
 
-// dataverse is one of the embedded bulk scenarios, by the end of its name.
+// dataverse returns the embedded bulk scenario whose name ends so.
 func dataverse(t testing.TB, name string) *scenario.Scenario {
 	t.Helper()
 	all, err := scenarios.Bulk()
@@ -76,7 +76,7 @@ func whole(t testing.TB, r sim.BulkResult) {
 	}
 }
 
-// The rows of the load that the acceptance is about.
+// rowsOfTheLoad is the size of the load that scenarios/bulk.yaml models.
 const rowsOfTheLoad = 72_493
 
 func TestOneUserIsWithinFivePercentOfTheBestFixedParallelism(t *testing.T) {
@@ -126,8 +126,8 @@ func TestTwoUsersAreNearlyTwiceAsFastAsOne(t *testing.T) {
 	}
 }
 
-// A load that is long enough for a thousand batches and more: the window of
-// execution time turns over twenty times.
+// The load has more than a thousand batches, and lasts for twenty windows of execution
+// time.
 func TestALongLoadIsThrottledLessThanOnceInAThousandBatches(t *testing.T) {
 	s := dataverse(t, "1user")
 	s.Workload.Rows = 1_000_000
@@ -169,7 +169,8 @@ func TestAHintThatDropsIsObeyedBeforeAnythingIsThrottled(t *testing.T) {
 		t.Errorf("%d throttles", r.Throttled)
 	}
 	from, to := s.Provider.Changes[0].At.Seconds(), s.Provider.Changes[1].At.Seconds()
-	// A response reports the drop, at the latest when a batch of that time is back.
+	// A response reports the drop: at the latest that of a batch which was under way when
+	// it happened.
 	const advertised = 25
 	low, high := 0, 0
 	for i, step := range r.Course[1:] {
@@ -240,8 +241,8 @@ func TestWhatCanBeWorkedOutByHand(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	near(t, "elapsed of five places", load(t, plain, "fixed:5", 1).ElapsedS, 4, 1e-6)
-	// Work for one: the second of two takes twice as long, and then each meets
-	// another; nothing is won.
+	// The server has capacity for one batch: of two at once each takes twice as long, so
+	// nothing is gained.
 	crowd := bulk(t, fmt.Sprintf(tens, ", knee: 1"))
 	near(t, "elapsed of two places on one server", load(t, crowd, "fixed:2", 1).ElapsedS, 20, 2)
 	near(t, "elapsed of one place on one server", load(t, crowd, "fixed:1", 1).ElapsedS, 20, 1e-6)
@@ -255,8 +256,8 @@ func TestWhatCanBeWorkedOutByHand(t *testing.T) {
 }
 
 func TestTheWaitsThatWereAskedForAreAddedUp(t *testing.T) {
-	// Four batches of 2 s fit into 10 s: the fifth is refused at 8 s and gets the
-	// 2 s until the first has left, and so on.
+	// Four batches of 2 s fit into 10 s. The fifth is refused at 8 s with a Retry-After of
+	// 2 s, when the first leaves the window, and so on.
 	s := bulk(t, fmt.Sprintf(tens, ""), "  limits: [{kind: busy_time, limit: 8s, window: 10s}]", "  throttle: {retry_after: exact}")
 	r := load(t, s, "fixed:1", 1)
 	whole(t, r)
@@ -413,7 +414,7 @@ func TestEveryLoadEndsAndAccountsForItsRows(t *testing.T) {
 			rt.Fatal(err)
 		}
 		accounted(rt, r)
-		// A batch that met faults too often is put off for the next load.
+		// A batch that failed too often is left to the next load.
 		if r.Owed > 0 && r.Stopped == nil && r.ElapsedS < r.HorizonS && !faults {
 			rt.Fatalf("%d rows are owed at %v s of %v s, and nothing stopped the load", r.Owed, r.ElapsedS, r.HorizonS)
 		}

@@ -98,7 +98,8 @@ func informed(t *testing.T, lines ...string) (sim.Result, sim.Margin) {
 	return r, m
 }
 
-// What a limit is costs the informed client one refusal, and what was under way then.
+// The informed client learns a limit from one refusal, and from the refusals of attempts
+// that were in flight then.
 func TestTheInformedClientLosesLittle(t *testing.T) {
 	const horizon, owner = "horizon: 30m", "owner: {ceiling: 40ms, initial: 1s}"
 	for name, tt := range map[string]struct {
@@ -145,7 +146,7 @@ func TestInformedClientsThatAreApartShareFairly(t *testing.T) {
 	}
 }
 
-// Clients that all go the instant that a block ends would bring the next one about.
+// If all clients sent when a block ends, they would cause the next one.
 func TestInformedClientsTakeTurnsAfterABlock(t *testing.T) {
 	r, _ := informed(t, "clients: 6", "owner: {ceiling: 20ms, initial: 1s}", "provider:", "  latency: {p50: 20ms, p99: 160ms, uplink_p50: 1ms, uplink_p99: 3ms}",
 		"  limits: [{kind: token_bucket, rate: 4/s, burst: 1}]", "  penalty: {base: 20s, factor: 1, max: 20s, forgive: 0s, fixed: true}")
@@ -273,7 +274,7 @@ func TestOracleGetsWhatCanBeWorkedOutByHand(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// One more or less, where the last falls on the horizon.
+			// One more or less, since the last may fall on the horizon.
 			if got := len(o.Admissions); got < tt.want-1 || got > tt.want+1 {
 				t.Errorf("admitted %d, want %d", got, tt.want)
 			}

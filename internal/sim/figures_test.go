@@ -90,8 +90,8 @@ func TestCaughtUpAtTheFirstSecondWithNineTenths(t *testing.T) {
 	}
 }
 
-// Whatever is planned and taken in whatever turn, what is taken is the
-// earliest, and of one instant what was planned first.
+// In whatever order events are planned and taken, the earliest is taken first, and events
+// at the same instant in the order in which they were planned.
 func TestAgendaIsInOrderOfInstantsAndThenOfPlanning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var a agenda

@@ -20,8 +20,8 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// drawScenario writes a scenario file and reads it. A tame one has nothing by
-// which a client could get more than the oracle allows itself.
+// drawScenario writes a scenario file and reads it. In a tame one nothing lets a client be
+// admitted more often than the oracle.
 func drawScenario(t *rapid.T, tame bool) *scenario.Scenario {
 	var b strings.Builder
 	number := func(low, high int, name string) int { return rapid.IntRange(low, high).Draw(t, name) }
@@ -109,8 +109,8 @@ func drawScenario(t *rapid.T, tame bool) *scenario.Scenario {
 	return s
 }
 
-// In whatever scenario, no law breaks the ceiling, every attempt is accounted
-// for, and the figures are in their ranges.
+// In any scenario no law breaks the ceiling, every attempt is accounted for, and the
+// figures are in their ranges.
 func TestEveryLawKeepsTheCeilingInEveryScenario(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawScenario(t, false)
@@ -144,10 +144,10 @@ func TestEveryLawKeepsTheCeilingInEveryScenario(t *testing.T) {
 	})
 }
 
-// Where strangers, knees and uneven costs are out of play, no client is admitted
-// more than the oracle, apart from one a client (their ceilings begin together,
-// the oracle's attempts are evenly apart) and, where latency is left to chance,
-// from luck: the oracle draws its own.
+// Without strangers, knees and uneven costs no client is admitted more often than the
+// oracle, with two exceptions. One attempt for each client, because their ceilings begin
+// together and the oracle's attempts are evenly spaced. And luck where latency is random,
+// because the oracle draws its own.
 func TestNoLawBeatsTheOracle(t *testing.T) {
 	longtest.Draws(t, 40, 500)
 	rapid.Check(t, func(t *rapid.T) {
@@ -201,7 +201,7 @@ func TestLedgerCountsWhatLeftTooSoonUnderEachCeiling(t *testing.T) {
 	}
 }
 
-// A client of another make: one attempt every two seconds, whatever comes back.
+// A client that is not ours: one attempt every two seconds, whatever the answer.
 func ExampleLedger() {
 	s, err := scenario.Parse("steady.yaml", []byte(steady))
 	if err != nil {
@@ -308,8 +308,8 @@ func TestAPoolsRefusalsLeaveTheOthersAlone(t *testing.T) {
 	}
 }
 
-// TestDrawnPairsOfPoolsLeaveEachOtherAlone: each gets beside another about what it gets
-// alone, whatever their limits are.
+// TestDrawnPairsOfPoolsLeaveEachOtherAlone: beside another pool each is admitted about as
+// often as alone, whatever their limits are.
 func TestDrawnPairsOfPoolsLeaveEachOtherAlone(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	draw := func(name string) string {

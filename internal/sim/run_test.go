@@ -97,8 +97,8 @@ func TestOneAMinuteIsRefusedOnceAMinute(t *testing.T) {
 	}
 	is(t, "goodput_ratio", r.GoodputRatio, 1)
 	is(t, "throttled_per_1000", r.ThrottledPer1000, 1000)
-	// From the admission in the first second to 20 ms (the way of the refusal,
-	// and of the next attempt) after the second minute has begun.
+	// The block lasts from the admission in the first second until 20 ms after the second
+	// minute begins: the refusal and the next attempt take 10 ms each.
 	if r.LongestBlockS < 59 || r.LongestBlockS > 60.02 {
 		t.Errorf("longest block is %v s", r.LongestBlockS)
 	}
@@ -192,11 +192,12 @@ func TestFleetHoldsOneCeilingAndSharesFairly(t *testing.T) {
 	}
 }
 
-// A fleet with round trips is hardly slower than one process and refused no more often, fair,
-// and within every limit by what one process is, whatever happens to its server.
+// Although its messages take time, a fleet is hardly slower than one process. It is refused
+// no more often, is fair, and exceeds limits by no more than one process does, whatever
+// happens to its server.
 func TestFleetBesideOneProcess(t *testing.T) {
 	for _, clients := range []int{2, 4, 16} {
-		// A server that starts from nothing is refused a few times more.
+		// After a server has started without state there are a few more refusals.
 		for faults, more := range map[string]float64{"": 0.5, ", faults: [{at: 3m, for: 40s, kind: away}, {at: 6m, for: 40s, kind: cut, clients: 1}]": 1} {
 			r := run(t, parse(t, "horizon: 10m", fmt.Sprintf("clients: %d", clients), "fleet: {trip: 2ms"+faults+"}",
 				"owner: {ceiling: 5ms, initial: 1s}", "workload: {max_in_flight: 16}", "provider:", "  latency: {p50: 50ms, p99: 200ms}",
@@ -218,7 +219,8 @@ func TestFleetBesideOneProcess(t *testing.T) {
 func TestFleetHoldsItsCeilingWithoutAServer(t *testing.T) {
 	r := run(t, parse(t, "horizon: 5m", "clients: 4", "fleet: {trip: 2ms, faults: [{at: 1m, for: 1m, kind: away}, {at: 3m, for: 1m, kind: cut, clients: 2}]}",
 		"owner: {ceiling: 100ms, initial: 100ms}", "provider:", exact), sim.Options{Seed: 1})
-	// A server that is lost after a permit and before its message may cost two attempts.
+	// Two attempts too many are possible: each time the server is lost after it has granted
+	// a permit and before its message arrives.
 	if *r.Fleet.Overshoot > 2.0/601 || *r.GoodputRatio < 0.9 || *r.FairnessJain < 0.98 {
 		t.Errorf("overshoot %v, goodput %v, Jain %v", *r.Fleet.Overshoot, *r.GoodputRatio, *r.FairnessJain)
 	}
@@ -298,7 +300,8 @@ func TestNoWorkArrivesInAPause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// What arrived before a pause may go in it: of a backlog one piece is waiting.
+		// Work that arrived before a pause may be sent in it. Of a backlog that is one
+		// attempt.
 		late := 0
 		for _, at := range oracle.Admissions {
 			if at%(3*time.Hour) > time.Hour+time.Second {
@@ -325,7 +328,7 @@ func draw(t testing.TB, s *scenario.Scenario) (svg []byte, r sim.Result) {
 	return b.Bytes(), r
 }
 
-// texts reads the picture as XML and gives what is written in it.
+// texts parses the picture as XML and returns the texts in it.
 func texts(t testing.TB, svg []byte) (all []string) {
 	t.Helper()
 	for d := xml.NewDecoder(bytes.NewReader(svg)); ; {

@@ -21,7 +21,7 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// scan gives what a body says that comes in parts of a length.
+// scan returns the report of a body that arrives in parts of the given length.
 func scan(t *testing.T, shape usage.Shape, kind string, body []byte, length int) usage.Report {
 	t.Helper()
 	s, last := usage.NewScanner(shape, kind), usage.Report{}
@@ -91,7 +91,7 @@ func FuzzStripper(f *testing.F) {
 	})
 }
 
-// clutter is JSON with the names that matter in places where they do not.
+// clutter is JSON with the names of usage in places where they mean nothing.
 func clutter(depth int) *rapid.Generator[any] {
 	return rapid.Custom(func(t *rapid.T) any {
 		kinds := 5
@@ -203,7 +203,8 @@ func provider(tb testing.TB) (*httptest.Server, *serve.Server) {
 	return server, p
 }
 
-// ask posts a call and gives the answer's type and body, also one cut short.
+// ask posts a call and returns the answer's content type and its body, which may be cut
+// short.
 func ask(tb testing.TB, server *httptest.Server, key, path, body string) (kind string, answer []byte) {
 	tb.Helper()
 	r, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, server.URL+path, strings.NewReader(body))
@@ -256,7 +257,8 @@ func TestAgainstTheProvidersBooks(t *testing.T) {
 					s := usage.NewScanner(c.shape, kind)
 					_, _ = s.Write(body) // never fails
 					got, row := s.Report(), books.Stats().ByKey[serve.KeyID(key)]
-					// The books do not say what was thought; of the APIs, Anthropic's does not.
+					// The simulated provider does not count reasoning tokens, and
+					// Anthropic's API does not report them.
 					want := quota.Usage{Input: row.Input, Cached: row.Cached, Output: row.Output, Reasoning: got.Usage.Reasoning}
 					if thought := got.Usage.Reasoning > 0; thought != (model == "sim-thinking" && c.shape != usage.Anthropic) {
 						t.Errorf("%s: %d tokens of reasoning", c.name, got.Usage.Reasoning)
@@ -270,7 +272,7 @@ func TestAgainstTheProvidersBooks(t *testing.T) {
 	}
 }
 
-// format fills in a model and a prompt, either of which may not be there.
+// format replaces %[1]s by the model and %[2]s by the prompt. A text may have neither.
 func format(text, model, prompt string) string {
 	return strings.NewReplacer("%[1]s", model, "%[2]s", prompt).Replace(text)
 }
@@ -317,7 +319,7 @@ func TestStripperGivesTheStreamThatWasAskedFor(t *testing.T) {
 	}
 }
 
-// undated takes out the seconds at which chunks were created.
+// undated removes the seconds at which chunks were created.
 func undated(stream string) string {
 	parts := strings.Split(stream, `"created":`)
 	for i := range parts[1:] {
@@ -374,8 +376,8 @@ func BenchmarkScanner(b *testing.B) {
 	}
 }
 
-// BenchmarkFloor is what it costs only to look at each byte of the stream of
-// BenchmarkScanner, one by one and as fast as the machine can.
+// BenchmarkFloor is the lower bound for BenchmarkScanner: it reads each byte of the same
+// stream and does nothing with it.
 func BenchmarkFloor(b *testing.B) {
 	body := stream("")
 	b.Run("bytewise", func(b *testing.B) {

@@ -18,7 +18,7 @@ const (
 	object = "application/json"
 )
 
-// said is a body in an API's own words, and what it says.
+// said is a body as an API sends it, and the expected report.
 type said struct {
 	name  string
 	shape usage.Shape
@@ -31,7 +31,7 @@ func tokens(input, cached, output int64) quota.Usage {
 	return quota.Usage{Input: input, Cached: cached, Output: output}
 }
 
-// reasoned is tokens with output that was thought and not said.
+// reasoned adds reasoning tokens, which are part of the output.
 func reasoned(input, cached, output, reasoning int64) quota.Usage {
 	return quota.Usage{Input: input, Cached: cached, Output: output, Reasoning: reasoning}
 }
@@ -338,7 +338,7 @@ func TestReportOnTheWay(t *testing.T) {
 	}
 }
 
-// endless gives a body that goes on and on.
+// endless is a body without an end.
 var endless = []struct{ name, begin, more string }{
 	{"deep arrays", `{"usage":`, "[[[[[[[["},
 	{"deep arrays at the root", "", "[[[[[[[["},

@@ -15,7 +15,7 @@ import (
 	"github.com/headway-go/headway/internal/usage"
 )
 
-// strip gives what is left of a stream that comes in parts.
+// strip returns what a Stripper leaves of a stream that arrives in parts.
 func strip(t interface{ Fatal(...any) }, parts ...string) string {
 	var b bytes.Buffer
 	s := usage.NewStripper(&b)
@@ -30,7 +30,7 @@ func strip(t interface{ Fatal(...any) }, parts ...string) string {
 	return b.String()
 }
 
-// chunks are data of events, and what is left of them.
+// chunks are the data of events before and after stripping.
 var chunks = []struct{ in, out string }{
 	{`{"id":"c","choices":[{"delta":{"content":"usage"}}],"usage":null}`, `{"id":"c","choices":[{"delta":{"content":"usage"}}]}`},
 	{`{"usage":null,"choices":[]}`, `{"choices":[]}`},

@@ -35,7 +35,7 @@ func put(t *testing.T, s *Sink, stream string, records ...collect.Record) {
 	}
 }
 
-// slice does what the runtime does at the end of a slice.
+// slice ends a slice as the runtime does.
 func slice(t *testing.T, s *Sink) string {
 	t.Helper()
 	p, err := s.Sync(t.Context())
@@ -107,7 +107,7 @@ func TestAStateIsWrittenForCommittedSlicesOnly(t *testing.T) {
 	if err != nil || len(lines(&out, "RECORD")) != 1 || len(lines(&out, "STATE")) != 0 {
 		t.Fatalf("before the commit: %s, %v", out.String(), err)
 	}
-	// The commit happened, the process died, the next one reports it.
+	// The process died after the commit, so the next one reports it.
 	out.Reset()
 	s = opened(t, &out, string(p), collect.StreamInfo{Name: "a"})
 	slice(t, s)
@@ -187,8 +187,8 @@ func TestBadRecordsLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestWhatIsLearnedIsBounded writes objects whose keys are data, deep ones and
-// ones with very many names: they become of anything, and arrive as they are.
+// TestWhatIsLearnedIsBounded writes objects whose keys are data, deep objects, and objects
+// with very many names. Their schema allows anything, and they arrive unchanged.
 func TestWhatIsLearnedIsBounded(t *testing.T) {
 	table := func(n, from int, of string, more ...string) string {
 		var b []string
@@ -356,7 +356,7 @@ func TestOpenRefusesPositionsOfOthers(t *testing.T) {
 	}
 }
 
-// FuzzPosition: what can be read is written the same again.
+// FuzzPosition: a position that can be read is written back unchanged.
 func FuzzPosition(f *testing.F) {
 	golden.Seeds(f)
 	f.Add([]byte(`{"streams":{"a":{"position":3,"schema":{"type":["null","object"],"properties":{"x":{"type":["null","array"],"items":{}}}}}}}`))

@@ -18,8 +18,8 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// traceOf is what a client records that knows nothing of pacing: it is at work at one
-// speed for a while, then at another, and after some refusals it waits a moment.
+// traceOf returns the trace of a client without pacing: it sends at one rate for a while,
+// then at another, and pauses after some refusals.
 func traceOf(t *testing.T, seed uint64, text string) []fit.Attempt {
 	t.Helper()
 	s, err := scenario.Parse("x.yaml", []byte("name: x\n"+text))
@@ -128,7 +128,7 @@ func record(t *testing.T, law, text string) []fit.Attempt {
 	return all
 }
 
-// near says that two limits are of one kind and within 5 %.
+// near reports whether two limits are of one kind and within 5 % of each other.
 func near(got, want scenario.Limit) bool {
 	if got.Kind != want.Kind {
 		return false
@@ -164,7 +164,7 @@ func TestATraceThatShowsNothing(t *testing.T) {
 	if _, err := fit.Fit([]fit.Attempt{no, no}); !errors.Is(err, fit.ErrAllRefused) {
 		t.Errorf("without an admission: %v", err)
 	}
-	// All at one instant, and no two alike in time, are traces too.
+	// All attempts at one instant, and attempts at irregular intervals, are traces too.
 	for _, all := range [][]fit.Attempt{{ok, no}, {ok, {Sent: time.Second, Answered: time.Second, Fate: fit.Refused}}} {
 		if _, err := fit.Fit(all); err != nil {
 			t.Errorf("%v", err)
@@ -232,8 +232,8 @@ func TestStatusesThatAreRefusalsCanBeNamed(t *testing.T) {
 	}
 }
 
-// TestARateThatTheTraceDoesNotTellIsSaid: at one speed, of which every other attempt is let
-// through, many rates would do.
+// TestARateThatTheTraceDoesNotTellIsSaid: if attempts come at one rate and every other one
+// is admitted, many limits explain the trace.
 func TestARateThatTheTraceDoesNotTellIsSaid(t *testing.T) {
 	const gap = 340 * time.Millisecond
 	var all []fit.Attempt

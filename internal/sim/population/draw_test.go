@@ -66,7 +66,7 @@ func TestEveryFamilyTakesItsTurnAndHasWhatItIsDrawnFor(t *testing.T) {
 	}
 }
 
-// has says whether a member has what its family stands for.
+// has reports whether a member has the property of its family.
 func has(m population.Member) bool {
 	p := m.Scenario.Provider
 	var first scenario.Limit
@@ -114,7 +114,7 @@ func has(m population.Member) bool {
 	return false
 }
 
-// What the generator is to cover is there, and what it is not to draw is not.
+// The generator draws everything that it should draw, and nothing else.
 func TestThePopulationIsAsWideAsItSays(t *testing.T) {
 	minRate, maxRate := math.Inf(1), 0.0
 	seen := make(map[string]int)
@@ -178,8 +178,8 @@ func TestThePopulationIsAsWideAsItSays(t *testing.T) {
 	}
 }
 
-// Whatever is drawn, the default law keeps the ceiling and gives the same result
-// again; alone, a member's file gives what the population has.
+// Whatever is drawn, the default law keeps the ceiling and gives the same result again, and
+// a run of the member's file alone gives the result of the population.
 func TestTheDefaultLawKeepsTheCeilingOfEveryMember(t *testing.T) {
 	n := longtest.Size(8, 500)
 	r, err := population.Run(population.Options{Seed: 31, N: n})
@@ -235,8 +235,8 @@ func TestStartsAreCarefulInEveryMember(t *testing.T) {
 	}
 }
 
-// A client that knows the penalty is never suspended, whatever is drawn, and is held
-// to what a law is held to.
+// Whatever is drawn, the informed client, which knows the penalty, is never suspended, and
+// the bounds of a law hold for it too.
 func TestTheInformedClientKeepsTheRulesInEveryMember(t *testing.T) {
 	for _, family := range []population.Family{population.Ban, ""} {
 		for number := range longtest.Size(150, 400) {

@@ -14,7 +14,7 @@ import (
 	"github.com/headway-go/headway/internal/sim/scenario"
 )
 
-// draw makes a provider with up to three limits and whatever else may bear on them.
+// draw makes a provider with up to three limits and with anything that may affect them.
 func draw(t *rapid.T, kinds ...string) *scenario.Scenario {
 	var b strings.Builder
 	b.WriteString("name: drawn\nhorizon: 24h\nprovider:\n  limits:\n")
@@ -85,8 +85,8 @@ func calls(t *rapid.T) []call {
 	return list
 }
 
-// TestNeverMoreThanTheLimit replays what was admitted against the scenario's
-// own words. There are no strangers in it, who would only take room.
+// TestNeverMoreThanTheLimit replays what was admitted and counts it against the limits of
+// the scenario. Strangers are left out: they would only use up capacity.
 func TestNeverMoreThanTheLimit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := draw(t, everyKind...)

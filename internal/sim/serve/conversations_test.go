@@ -83,7 +83,7 @@ func ask(t tester, s *serve.Server, path string, status int, out any) []byte {
 	return w.Body.Bytes()
 }
 
-// walk pages through everything.
+// walk reads all pages.
 func walk(t tester, s *serve.Server, limit int, after string) []item {
 	t.Helper()
 	var all []item
@@ -269,7 +269,8 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// till is an API whose calls cost five, and use seven and two.
+// till is an API whose calls are charged five units first; later they turn out to use
+// seven, or two.
 type till struct{}
 
 func (till) Mount(mux *http.ServeMux, gate *serve.Gate) {
@@ -352,8 +353,8 @@ provider:
 	})
 }
 
-// desk is an API whose callers have limits of their own, and keep it busy for ten
-// seconds. It writes two rows, and cuts the connection of those who want that.
+// desk is an API with limits for each caller. A call takes ten seconds and writes two rows.
+// With the query "cut" it cuts the connection.
 type desk struct{}
 
 func (desk) Report() (name string, did any) { return "desk", map[string]int{"visits": 7} }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // tokens are the users' of a target file.
 func tokens(name string) (string, bool) { return "token-of-" + name, true }
 
-// loader is the client that loads into an environment over a network.
+// loader loads into an environment over a network.
 func loader(t testing.TB, e *environment, operation, more string) (*target.Target, dispatch.Params) {
 	t.Helper()
 	s := httptest.NewServer(e.Server)
@@ -138,7 +138,7 @@ func TestTheClientUnderstandsEveryAnswer(t *testing.T) {
 				}
 			}
 			got := to.Send(t.Context(), 0, rows(tt.rows...))
-			// What is left of a wait is known to a second only.
+			// The rest of a wait is known with a precision of one second.
 			if wait := got.RetryAfter - tt.want.RetryAfter; wait > -time.Second && wait <= 0 {
 				got.RetryAfter = tt.want.RetryAfter
 			}
@@ -181,7 +181,7 @@ func (l *list) Identity() journal.Input {
 	return journal.Input{Name: "list", Format: "test", Size: int64(l.n), Hash: "1"}
 }
 
-// load loads so many rows and checks the client's books against the environment's.
+// load loads rows and compares what the client and the environment counted.
 func load(t *testing.T, e *environment, n int, operation, more string) bulk.Summary {
 	t.Helper()
 	to, params := loader(t, e, operation, more)
@@ -196,10 +196,10 @@ func load(t *testing.T, e *environment, n int, operation, more string) bulk.Summ
 	return sum
 }
 
-// hasty are the load's times, scaled.
+// hasty are the times of a load, scaled down.
 const hasty = "load: {target_time: 160ms, parallelism: {max: 4, min_increase_interval: 80ms}}\n"
 
-// The load that the acceptance is about has 72,493 rows.
+// The load that the scenarios model has 72,493 rows.
 func TestALargeLoadGoesIn(t *testing.T) {
 	const scale = 120
 	rows := longtest.Size(15_000, 72_493)
@@ -248,7 +248,7 @@ func TestALoadWithTroubleLosesNothing(t *testing.T) {
 	}
 }
 
-// environment is one that is asked without a network, for bubbles too.
+// environment calls its handler directly, so that it works in a bubble too.
 type environment struct {
 	*dataverse.API
 	*serve.Server
@@ -325,7 +325,7 @@ func targets(rows ...string) string {
 	return `{"Targets":[` + strings.Join(rows, ",") + `]}`
 }
 
-// contacts is what the set holds.
+// contacts returns the rows that the set holds.
 func (e *environment) contacts() dataverse.SetCounts { return e.Standing().Sets["contacts"] }
 
 // fault is the code and message of an error, and the annotation about rows.

@@ -392,7 +392,7 @@ func TestAServerReportsWhatItsAPIsDid(t *testing.T) {
 	}
 }
 
-// Every body gets an answer, and as many rows are held as were counted.
+// Every body is answered, and the number of rows held is the number counted.
 func FuzzTargets(f *testing.F) {
 	golden.Seeds(f)
 	f.Add(targets(byCode("a"), `"contactid":"`+guid1+`"`))

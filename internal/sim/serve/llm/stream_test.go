@@ -146,7 +146,7 @@ func TestFiftyStreamsAtOnce(t *testing.T) {
 	}
 }
 
-// undated takes the times out of a body.
+// undated removes the times from a body.
 func undated(body string) string {
 	var b strings.Builder
 	for _, field := range strings.SplitAfter(body, ",") {

@@ -121,7 +121,7 @@ func fetch(t testing.TB, c *http.Client, url, body string) (answer string, err e
 	return string(b), err
 }
 
-// What Headway reads out of an answer must be what the provider meant.
+// Headway must read from an answer what the simulated provider charged.
 func TestTheClientSideReadsWhatIsMeant(t *testing.T) {
 	const minute = "  limits: [{kind: sliding_window, limit: 1, window: 1m}, {kind: cost_window, limit: 9000, window: 1m}]\n"
 	const day = "  limits: [{kind: fixed_window, limit: 1, window: 24h}]\n"
