@@ -181,8 +181,8 @@ func TestLimitsAreShownWithTheirProvenance(t *testing.T) {
 		{Kind: "fixed_window", Unit: event.UnitCost, Pool: "tokens", Provenance: event.Advertised, Confidence: 0.5},
 		{Kind: "concurrency", Size: 4, Unit: event.UnitRequests, Provenance: event.Learned, Confidence: 0.9},
 	})
-	want := `  owner       token_bucket  240 requests in 1m0s
-  owner       fixed_window  40,000 input tokens in 24h0m (m)
+	want := `  owner       token_bucket  240 requests in 1m
+  owner       fixed_window  40,000 input tokens in 24h (m)
   advertised  fixed_window  unknown cost in an unknown time (tokens)  confidence 0.50
   learned     concurrency   4 requests under way                      confidence 0.90
 `

@@ -237,7 +237,7 @@ func paced(name string) api.Live {
 func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 	w := newWorld(t)
 	for path, want := range map[string]string{
-		"": "Nothing is connected yet", "runs": "There was no run yet", "gaps": "No gap is like that", "quotas": "No quota is configured", "calls": "No call ended",
+		"": "Nothing is connected yet", "runs": "There was no run yet", "gaps": "No gap is known", "gaps?status=terminal": "No gap is like that", "quotas": "No quota is configured", "calls": "No call ended",
 		"audit": "No change is known", "fleet": "No process shares a credential", "simulator": "The scenario",
 	} {
 		rec := w.get(console.Path + path)
@@ -302,6 +302,45 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestABudgetThatRefusesIsNotGood: too little is left of it for a call, though not nothing.
+func TestABudgetThatRefusesIsNotGood(t *testing.T) {
+	w := newWorld(t)
+	w.live = []api.Live{paced("openai")}
+	g := w.budget(t, "openai", quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyTokens: 500}}, "idle": {Limits: quota.Limits{MaxDailyTokens: 500}}}})
+	states := func() (good, refusing int) {
+		page := w.get(console.Path + "quotas").Body.String()
+		return strings.Count(page, `<span class="state good">normal</span>`), strings.Count(page, `<span class="state warn">refusing calls</span>`)
+	}
+	if good, refusing := states(); good != 3 || refusing != 0 {
+		t.Errorf("at first %d are good and %d refuse", good, refusing)
+	}
+	first, err := g.Approve(quota.Request{Model: "m", InputTokens: 400})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.RecordUsage(first.Permit, quota.Usage{Input: 400}); err != nil {
+		t.Fatal(err)
+	}
+	if good, refusing := states(); good != 3 || refusing != 0 {
+		t.Errorf("after a call %d are good and %d refuse", good, refusing)
+	}
+	if d, _ := g.Approve(quota.Request{Model: "m", InputTokens: 200}); d.Approved || d.RetryIn <= 0 {
+		t.Fatalf("not refused: %+v", d)
+	}
+	if good, refusing := states(); good != 1 || refusing != 2 {
+		t.Errorf("after a refusal %d are good and %d refuse", good, refusing)
+	}
+	if page := w.get(console.Path).Body.String(); !strings.Contains(page, `<span class="state warn">refusing calls</span>`) || strings.Contains(page, "good\"") {
+		t.Errorf("the connection: %s", page)
+	}
+	if err := g.Replace(quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyTokens: 5000}}, "idle": {}}}); err != nil {
+		t.Fatal(err)
+	}
+	if good, refusing := states(); good != 3 || refusing != 0 {
+		t.Errorf("after a raise %d are good and %d refuse", good, refusing)
 	}
 }
 

@@ -103,6 +103,8 @@ func (r *Row) judge(now time.Time) {
 		set("needs attention", Bad)
 	case r.Resumes().After(now):
 		set("cooling down", Warn)
+	case r.Quota == refusals:
+		set(refusals, Warn)
 	case live != nil && live.Fleet != nil && live.Fleet.Away:
 		set("fleet away", Warn)
 	case r.Known() != nil && r.Known().LastBackoff != nil && now.Sub(r.Known().LastBackoff.At) < recent && live != nil:
@@ -167,6 +169,9 @@ func quotaStates(ctx context.Context, api *client.Client) (map[string]string, er
 			return nil, err
 		}
 		states[name] = s.Global.State.String()
+		if s.Global.State == quota.Normal && !refusing(&s, "", time.Now()).IsZero() {
+			states[name] = refusals
+		}
 	}
 	return states, nil
 }

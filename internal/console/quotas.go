@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/quota"
@@ -20,6 +21,55 @@ type budget struct {
 	Forecast []client.Forecast
 	Ahead    map[string][]client.Forecast // by model: what is bounded for it alone
 	Models   []string                     // in order
+}
+
+// refusals is the state of a budget that is normal, but has just refused calls which are too
+// large for what is left of it.
+const refusals = "refusing calls"
+
+// refusing returns the end of the latest wait that a recent refusal named, of calls of a
+// model, or of all calls for "". It is zero if each such wait is over, or what was refused
+// may have room again.
+func refusing(s *quota.Snapshot, model string, now time.Time) (until time.Time) {
+	for _, e := range s.RecentEvents {
+		switch {
+		case e.Type == quota.EventConfig, e.Type == quota.EventResume && (e.Global || e.Model == model):
+			until = time.Time{}
+		case e.Type != quota.EventDenied || model != "" && e.Model != model:
+		default:
+			if end := e.At.Add(time.Duration(e.RetryInMS) * time.Millisecond); end.After(until) {
+				until = end
+			}
+		}
+	}
+	if !until.After(now) {
+		return time.Time{}
+	}
+	return until
+}
+
+// standing is the state of a budget, and how to look at it.
+type standing struct {
+	State string
+	Tone  Tone
+	Until time.Time // when a call that was refused may come again; zero if none waits
+}
+
+// Standing returns the state of a model, or of all calls together for "".
+func (b budget) Standing(model string) standing {
+	state := b.Snapshot.Global.State
+	if model != "" {
+		state = b.Snapshot.Models[model].State
+	}
+	switch until := refusing(&b.Snapshot, model, time.Now()); {
+	case state == quota.Exhausted:
+		return standing{State: state.String(), Tone: Bad}
+	case state != quota.Normal:
+		return standing{State: state.String(), Tone: Warn}
+	case !until.IsZero():
+		return standing{State: refusals, Tone: Warn, Until: until}
+	}
+	return standing{State: state.String(), Tone: Good}
 }
 
 // budgets is the page of quotas.

@@ -401,6 +401,12 @@ var functions = template.FuncMap{
 		}
 		return figure.Rate(60000 / ms)
 	},
+	"budget": func(name string) string {
+		if text := kinds[name]; text != "" {
+			return text
+		}
+		return name
+	},
 	"inc": func(i int) int { return i + 1 },
 	"values": func(values map[string]any) string {
 		var parts []string
@@ -411,6 +417,12 @@ var functions = template.FuncMap{
 		}
 		return story.Visible(strings.Join(parts, ", "))
 	},
+}
+
+// kinds are the budgets of a forecast for people.
+var kinds = map[string]string{
+	"calls": "Calls a minute", "tokens": "Tokens a minute", "inputTokens": "Input tokens a minute", "outputTokens": "Output tokens a minute",
+	"softTokens": "Tokens a minute before pressure", "dailyTokens": "Tokens a day", "dailyCalls": "Calls a day",
 }
 
 // when returns how long ago, or how far in the future, an instant is. The text changes at

@@ -131,7 +131,7 @@ func Limit(l event.Limit) string {
 	case l.Kind == control.Concurrency.String():
 		text += " under way"
 	case l.WindowS > 0:
-		text += " in " + Clock(l.Window())
+		text += " in " + figure.Duration(l.Window())
 	default:
 		text += " in an " + Unknown + " time"
 	}

@@ -30,21 +30,29 @@
   const plot = document.getElementById("plot");
   if (!plot || typeof uPlot === "undefined") return;
   const section = document.getElementById("chart");
-  let series = null, chart = null;
+  let series = null, chart = null, known = false;
   const colour = function (name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); };
   const rate = function (v) {
     if (v == null) return "unknown";
     if (v >= 60) return +(v / 60).toPrecision(3) + "/s";
     return v >= 1 || v === 0 ? +v.toPrecision(3) + "/min" : +(v * 60).toPrecision(3) + "/h";
   };
+  // The ticks of an axis are in one unit, that of the largest; without a rate there are none.
+  const ticks = function (u, all) {
+    const top = all[all.length - 1], unit = top >= 60 ? [60, "/s"] : top >= 1 ? [1, "/min"] : [1 / 60, "/h"];
+    return all.map(function (v) { return known ? +(v / unit[0]).toPrecision(3) + unit[1] : ""; });
+  };
+  const two = function (n) { return String(n).padStart(2, "0"); };
+  const clock = function (s) { const t = new Date(s * 1000); return two(t.getHours()) + ":" + two(t.getMinutes()); };
   const read = function () {
     const text = document.getElementById("drawing").dataset.series;
     if (!text) return null;
     const s = JSON.parse(text), from = Date.parse(s.start) / 1000;
-    const known = s.rate_per_min.some(function (v) { return v != null; }) || s.refused.some(function (v) { return v != null; });
-    if (!known) return null;
+    const some = s.rate_per_min.some(function (v) { return v != null; }) || s.refused.some(function (v) { return v != null; });
+    if (!some) return null;
     series = s;
     const top = Math.max.apply(null, s.rate_per_min.concat(0));
+    known = top > 0;
     return [
       s.rate_per_min.map(function (_, i) { return from + i * s.step_s; }),
       s.rate_per_min,
@@ -67,12 +75,12 @@
       width: plot.clientWidth - 18, height: 260,
       scales: { rate: { range: range }, count: { range: range } },
       axes: [
-        { stroke: ink, grid: grid, ticks: grid },
-        { scale: "rate", stroke: ink, grid: grid, ticks: grid, size: 64, values: function (u, all) { return all.map(rate); } },
+        { stroke: ink, grid: grid, ticks: grid, values: function (u, all) { return all.map(clock); } },
+        { scale: "rate", stroke: ink, grid: grid, ticks: grid, size: 64, values: ticks },
         { scale: "count", side: 1, stroke: ink, grid: { show: false }, ticks: grid, size: 44, values: function (u, all) { return all.map(function (v) { return !Number.isInteger(v) ? "" : v < 10000 ? v : v < 1e6 ? +(v / 1e3).toPrecision(3) + "k" : +(v / 1e6).toPrecision(3) + "M"; }); } },
       ],
       series: [
-        { label: "Step" },
+        { label: "At", value: function (u, v) { return v == null ? "--" : clock(v); } },
         { label: "Rate", scale: "rate", stroke: colour("--fill"), width: 2, value: function (u, v, _, i) { return i == null ? "--" : rate(series.rate_per_min[i]); } },
         { label: "Ceiling", scale: "rate", stroke: ink, dash: [4, 4], points: { show: false }, value: function (u, v, _, i) { return i == null ? "--" : series.ceiling_per_min[i] === 0 ? "none set" : rate(series.ceiling_per_min[i]); } },
         { label: "Refused", scale: "count", stroke: colour("--bad"), fill: colour("--bad"), paths: uPlot.paths.bars({ size: [0.9, 12, 2] }), points: { show: false }, value: at("refused") },
