@@ -99,6 +99,15 @@ type LeaseRequest struct {
 	TTL    time.Duration
 }
 
+// Check returns an error that begins with who if a name is empty or TTL is not above 0.
+func (r LeaseRequest) Check(who string) error {
+	if r.Connection == "" || r.Run == "" || r.TTL <= 0 {
+		return fmt.Errorf("%s: acquire: connection %q, run %q, time to live %s: "+
+			"the names must not be empty and the time must be above 0", who, r.Connection, r.Run, r.TTL)
+	}
+	return nil
+}
+
 // Lease is the right to write a connection's state. Token is the fencing token: it
 // increases with each holder, and each write is checked against it.
 type Lease struct {
@@ -319,6 +328,16 @@ type RunEnd struct {
 	Pacing *Pacing
 	// Cooldown is the source-pressure cooldown from now on.
 	Cooldown Cooldown
+}
+
+// Check returns an error that begins with who if no run can end in the state.
+func (e RunEnd) Check(who string) error {
+	switch e.State {
+	case RunDrained, RunIncomplete, RunDeferred, RunFailed, RunAbandoned:
+		return nil
+	case RunRunning:
+	}
+	return fmt.Errorf("%s: finish: %q is not a state for a run to end in", who, e.State)
 }
 
 // SinkAt returns the connection's sink; the zero value means unknown.

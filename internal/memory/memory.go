@@ -142,9 +142,8 @@ func plain(t time.Time) time.Time {
 // Acquire leases the connection for one run. See [collect.Store]. An expired lease is taken
 // over, and its run becomes abandoned. A lease expires when req.Now reaches its expiry.
 func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.Lease, error) {
-	if req.Connection == "" || req.Run == "" || req.TTL <= 0 {
-		return collect.Lease{}, fmt.Errorf("store: acquire: connection %q, run %q, time to live %s: "+
-			"the names must not be empty and the time must be above 0", req.Connection, req.Run, req.TTL)
+	if err := req.Check("store"); err != nil {
+		return collect.Lease{}, err
 	}
 	if err := ctx.Err(); err != nil {
 		return collect.Lease{}, err
@@ -197,12 +196,8 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 
 // Finish ends the run and releases the lease. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
-	switch end.State {
-	case collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
-	case collect.RunRunning:
-		fallthrough
-	default:
-		return fmt.Errorf("store: finish: %q is not a state for a run to end in", end.State)
+	if err := end.Check("store"); err != nil {
+		return err
 	}
 	return s.write(ctx, l, func(c *connection) error {
 		u := c.held

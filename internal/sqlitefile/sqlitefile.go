@@ -69,6 +69,29 @@ func Create(path string) error {
 	return errors.Join(f.Close(), disk.OS{}.SyncDir(filepath.Dir(path)))
 }
 
+// Conn is one connection, with a database handle of its own that Close closes too.
+type Conn struct {
+	*sql.Conn
+	db *sql.DB
+}
+
+// Open opens a connection to the file at an absolute path; see [DSN]. The caller imports the
+// driver.
+func Open(ctx context.Context, path, mode string, pragmas ...string) (*Conn, error) {
+	db, err := sql.Open("sqlite", DSN(path, mode, pragmas...))
+	if err != nil {
+		return nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &Conn{conn, db}, nil
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error { return errors.Join(c.Conn.Close(), c.db.Close()) }
+
 // Querier is a database, one connection of it, or a transaction.
 type Querier interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

@@ -54,7 +54,7 @@ const isAlive = `(c.run IS NOT NULL AND c.expires > $1 AND (c.lock IS NULL OR c.
 // the run that held it becomes abandoned. A lease whose holder's session has ended
 // is taken over at once.
 func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.Lease, error) {
-	if err := sqlstore.CheckRequest("store "+s.name, req); err != nil {
+	if err := req.Check("store " + s.name); err != nil {
 		return collect.Lease{}, err
 	}
 	lease := collect.Lease{Connection: req.Connection, Run: req.Run}
@@ -156,7 +156,7 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 
 // Finish writes the run's end and releases the lease. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
-	if err := sqlstore.CheckEnd("store "+s.name, end.State); err != nil {
+	if err := end.Check("store " + s.name); err != nil {
 		return err
 	}
 	var connection int64

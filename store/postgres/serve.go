@@ -9,58 +9,44 @@ import (
 	"github.com/headway-go/headway/store/internal/sqlstore"
 )
 
-// view is how the server sees the state now.
-func (r *Reader) view(t *session) (v sqlstore.View, err error) {
-	v = sqlstore.View{Alive: isAlive, Lives: func(int64, int64, time.Time) bool { return true }}
-	v.Ahead, err = r.clock.compare(t.ctx, t)
-	v.Now = time.Now().Add(v.Ahead)
-	return v, err
+// viewed returns the result of f for how the server sees the state now.
+func viewed[T any](ctx context.Context, r *Reader, what string, f func(*session, sqlstore.View) (T, error)) (T, error) {
+	return value(ctx, r, what, func(t *session) (none T, err error) {
+		v := sqlstore.View{Alive: isAlive, Lives: func(int64, int64, time.Time) bool { return true }}
+		if v.Ahead, err = r.clock.compare(ctx, t); err != nil {
+			return none, err
+		}
+		v.Now = time.Now().Add(v.Ahead)
+		return f(t, v)
+	})
 }
 
 // Connections lists every connection, by name. See [collect.Reader].
-func (r *Reader) Connections(ctx context.Context) (list []collect.ConnectionStatus, err error) {
-	err = r.read(ctx, "list connections", func(t *session) error {
-		v, err := r.view(t)
-		if err == nil {
-			list, err = sqlstore.Connections(t, v)
-		}
-		return err
+func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
+	return viewed(ctx, r, "list connections", func(t *session, v sqlstore.View) ([]collect.ConnectionStatus, error) {
+		return sqlstore.Connections(t, v)
 	})
-	return list, err
 }
 
 // Runs lists the newest runs first. See [collect.Reader]. A run that is
 // stored as running but whose lease is not alive is returned as abandoned, ended
 // when its lease expired.
-func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
-	err = r.read(ctx, "list runs", func(t *session) error {
-		v, err := r.view(t)
-		if err == nil {
-			list, err = sqlstore.Runs(t, v, connection, limit)
-		}
-		return err
+func (r *Reader) Runs(ctx context.Context, connection string, limit int) ([]collect.Run, error) {
+	return viewed(ctx, r, "list runs", func(t *session, v sqlstore.View) ([]collect.Run, error) {
+		return sqlstore.Runs(t, v, connection, limit)
 	})
-	return list, err
 }
 
 // Gaps returns gaps by id, which is the order in which they were first seen.
 // See [collect.Reader].
-func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) (list []collect.Gap, err error) {
-	err = r.read(ctx, "list gaps", func(t *session) error {
-		list, err = sqlstore.Gaps(t, f, "")
-		return err
-	})
-	return list, err
+func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
+	return value(ctx, r, "list gaps", func(t *session) ([]collect.Gap, error) { return sqlstore.Gaps(t, f, "") })
 }
 
 // Events returns a run's trace in order, numbered from 1. See [collect.Reader].
 // Unreadable events are left out.
-func (r *Reader) Events(ctx context.Context, run string) (list []event.Event, err error) {
-	err = r.read(ctx, "list events", func(t *session) error {
-		list, err = sqlstore.Events(t, run)
-		return err
-	})
-	return list, err
+func (r *Reader) Events(ctx context.Context, run string) ([]event.Event, error) {
+	return value(ctx, r, "list events", func(t *session) ([]event.Event, error) { return sqlstore.Events(t, run) })
 }
 
 // Serve leases the next gaps in fair order. See [collect.Store]. Gaps are
@@ -119,15 +105,8 @@ var pressures = collect.PressureReasons()
 // Load reads the state that a run starts from. See [collect.Store]. Lanes are sorted
 // by stream and kind. A stored law state that is not valid JSON is returned as nil. A
 // sink position is returned unchecked.
-func (s *Store) Load(ctx context.Context, connection string) (state collect.State, err error) {
-	err = s.read(ctx, "load", func(t *session) error {
-		state, err = sqlstore.Load(t, connection)
-		return err
-	})
-	if err != nil {
-		return collect.State{}, err
-	}
-	return state, nil
+func (s *Store) Load(ctx context.Context, connection string) (collect.State, error) {
+	return value(ctx, s.Reader, "load", func(t *session) (collect.State, error) { return sqlstore.Load(t, connection) })
 }
 
 // Known returns the known items of a stream with the given keys. See [collect.Store].
@@ -153,12 +132,8 @@ func (s *Store) Known(ctx context.Context, connection, stream string, keys []str
 }
 
 // Owed returns the keys of items whose details a backlog owes, in order. See [collect.Store].
-func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
-	err = s.read(ctx, "read owed items", func(t *session) error {
-		keys, err = sqlstore.Owed(t, connection, stream, limit)
-		return err
-	})
-	return keys, err
+func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) ([]string, error) {
+	return value(ctx, s.Reader, "read owed items", func(t *session) ([]string, error) { return sqlstore.Owed(t, connection, stream, limit) })
 }
 
 // Act applies an operator's action. See [collect.Store].

@@ -66,6 +66,18 @@ func (r *Reader) read(ctx context.Context, what string, f func(*session) error) 
 	}))
 }
 
+// value returns the result of f on one snapshot. F is called again if the server was away.
+func value[T any](ctx context.Context, r *Reader, what string, f func(*session) (T, error)) (v T, err error) {
+	err = r.read(ctx, what, func(t *session) error {
+		v, err = f(t)
+		return err
+	})
+	if err != nil {
+		return *new(T), err
+	}
+	return v, nil
+}
+
 // write runs f in one transaction, and commits it if f returns nil. Ctx bounds the wait for
 // a session and for a server that is away. A transaction that has begun runs to its end,
 // within its statement timeouts.

@@ -2,7 +2,6 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"os"
@@ -41,12 +40,7 @@ func (s *Store) Adopt(ctx context.Context, connection string, at collect.Locatio
 		return false, fmt.Errorf("store %s: it has a state of %q, and so has %s, which has the records too; nothing was changed: "+
 			"continue with that one by --state %[3]s, or start over with `headway collect --fresh`", s.path, connection, from)
 	}
-	db, err := sql.Open("sqlite", sqlitefile.DSN(s.path, "rw", "synchronous(full)"))
-	if err != nil {
-		return false, explain(s.path, "open", err)
-	}
-	defer func() { _ = db.Close() }()
-	conn, err := db.Conn(ctx)
+	conn, err := sqlitefile.Open(ctx, s.path, "rw", "synchronous(full)")
 	if err != nil {
 		return false, explain(s.path, "open", err)
 	}
@@ -107,8 +101,8 @@ func holds(ctx context.Context, path, connection string) (there bool, err error)
 type runner func(query string, args ...any) error
 
 // transact runs f in a transaction, which is not canceled once it has begun.
-func transact(ctx context.Context, conn *sql.Conn, f func(runner) error) error {
-	return sqlitefile.Write(ctx, conn, func() error {
+func transact(ctx context.Context, conn *sqlitefile.Conn, f func(runner) error) error {
+	return sqlitefile.Write(ctx, conn.Conn, func() error {
 		return f(func(query string, args ...any) error {
 			_, err := conn.ExecContext(context.WithoutCancel(ctx), query, args...)
 			return err

@@ -27,7 +27,7 @@ func (s *Store) Commit(ctx context.Context, l collect.Lease, c collect.Commit) e
 		if err != nil || t.failed != nil || c.Within == nil {
 			return err
 		}
-		return c.Within(t.ctx, t.w.conn)
+		return c.Within(t.ctx, t.w.conn.Conn)
 	})
 }
 

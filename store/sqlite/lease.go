@@ -18,7 +18,7 @@ import (
 // req.Now has reached its expiry. An expired lease, or one whose process has died on this
 // machine, is taken over, and its run becomes abandoned.
 func (s *Store) Acquire(ctx context.Context, req collect.LeaseRequest) (collect.Lease, error) {
-	if err := sqlstore.CheckRequest("store "+s.path, req); err != nil {
+	if err := req.Check("store " + s.path); err != nil {
 		return collect.Lease{}, err
 	}
 	lease := collect.Lease{Connection: req.Connection, Run: req.Run}
@@ -88,7 +88,7 @@ func (s *Store) Renew(ctx context.Context, l collect.Lease, now time.Time, ttl t
 
 // Finish writes the run's end and releases the lease. See [collect.Store].
 func (s *Store) Finish(ctx context.Context, l collect.Lease, end collect.RunEnd) error {
-	if err := sqlstore.CheckEnd("store "+s.path, end.State); err != nil {
+	if err := end.Check("store " + s.path); err != nil {
 		return err
 	}
 	var connection int64

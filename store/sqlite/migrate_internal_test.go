@@ -80,7 +80,7 @@ func TestMigrationKeepsWhatIsThere(t *testing.T) {
 		if err != nil || len(runs) != 1 {
 			t.Errorf("runs %+v, %v; want the 1 there was", runs, err)
 		}
-		if v := version(t, s.w.conn); v != len(migrations) {
+		if v := version(t, s.w.conn.Conn); v != len(migrations) {
 			t.Errorf("version %d, want %d", v, len(migrations))
 		}
 		if err := s.Close(); err != nil {

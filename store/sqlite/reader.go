@@ -30,42 +30,26 @@ func (r *Reader) view() sqlstore.View {
 }
 
 // Connections lists every connection, by name. See [collect.Reader].
-func (r *Reader) Connections(ctx context.Context) (list []collect.ConnectionStatus, err error) {
-	err = r.read(ctx, "list connections", func(t *snapshot) error {
-		list, err = sqlstore.Connections(t, r.view())
-		return err
-	})
-	return list, err
+func (r *Reader) Connections(ctx context.Context) ([]collect.ConnectionStatus, error) {
+	return value(ctx, r, "list connections", func(t *snapshot) ([]collect.ConnectionStatus, error) { return sqlstore.Connections(t, r.view()) })
 }
 
 // Runs lists runs, newest first. See [collect.Reader]. A run that is stored as running but
 // has no live lease is shown as abandoned, with the end of its lease as its end.
-func (r *Reader) Runs(ctx context.Context, connection string, limit int) (list []collect.Run, err error) {
-	err = r.read(ctx, "list runs", func(t *snapshot) error {
-		list, err = sqlstore.Runs(t, r.view(), connection, limit)
-		return err
-	})
-	return list, err
+func (r *Reader) Runs(ctx context.Context, connection string, limit int) ([]collect.Run, error) {
+	return value(ctx, r, "list runs", func(t *snapshot) ([]collect.Run, error) { return sqlstore.Runs(t, r.view(), connection, limit) })
 }
 
 // Gaps lists gaps by id, that is, in the order in which they were first seen. See
 // [collect.Reader].
-func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) (list []collect.Gap, err error) {
-	err = r.read(ctx, "list gaps", func(t *snapshot) error {
-		list, err = sqlstore.Gaps(t, f, hint)
-		return err
-	})
-	return list, err
+func (r *Reader) Gaps(ctx context.Context, f collect.GapFilter) ([]collect.Gap, error) {
+	return value(ctx, r, "list gaps", func(t *snapshot) ([]collect.Gap, error) { return sqlstore.Gaps(t, f, hint) })
 }
 
 // Events lists the events of a run in order. See [collect.Reader]. An unreadable event is
 // left out.
-func (r *Reader) Events(ctx context.Context, run string) (list []event.Event, err error) {
-	err = r.read(ctx, "list events", func(t *snapshot) error {
-		list, err = sqlstore.Events(t, run)
-		return err
-	})
-	return list, err
+func (r *Reader) Events(ctx context.Context, run string) ([]event.Event, error) {
+	return value(ctx, r, "list events", func(t *snapshot) ([]event.Event, error) { return sqlstore.Events(t, run) })
 }
 
 // explain wraps an error with the file, the failed action and advice. An error about a held

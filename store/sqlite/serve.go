@@ -69,15 +69,20 @@ var pressures = "'" + strings.Join(collect.PressureReasons(), "', '") + "'"
 // Load returns the stored state of a connection. See [collect.Store]. Lanes are sorted by
 // stream and kind. A stored state of a control law that is not JSON becomes nil. A sink's
 // position is returned unchecked.
-func (s *Store) Load(ctx context.Context, connection string) (state collect.State, err error) {
-	err = s.read(ctx, "load", func(t *snapshot) error {
-		state, err = sqlstore.Load(t, connection)
+func (s *Store) Load(ctx context.Context, connection string) (collect.State, error) {
+	return value(ctx, s.Reader, "load", func(t *snapshot) (collect.State, error) { return sqlstore.Load(t, connection) })
+}
+
+// value returns the result of f in a read transaction.
+func value[T any](ctx context.Context, r *Reader, what string, f func(*snapshot) (T, error)) (v T, err error) {
+	err = r.read(ctx, what, func(t *snapshot) error {
+		v, err = f(t)
 		return err
 	})
 	if err != nil {
-		return collect.State{}, err
+		return *new(T), err
 	}
-	return state, nil
+	return v, nil
 }
 
 // read runs f in a read transaction.
@@ -148,10 +153,6 @@ func (s *Store) knownItems(ctx context.Context, t *sql.Tx, stream int64, keys []
 }
 
 // Owed returns the keys of items that are marked as owed, sorted. See [collect.Store].
-func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) (keys []string, err error) {
-	err = s.read(ctx, "read owed items", func(t *snapshot) error {
-		keys, err = sqlstore.Owed(t, connection, stream, limit)
-		return err
-	})
-	return keys, err
+func (s *Store) Owed(ctx context.Context, connection, stream string, limit int) ([]string, error) {
+	return value(ctx, s.Reader, "read owed items", func(t *snapshot) ([]string, error) { return sqlstore.Owed(t, connection, stream, limit) })
 }

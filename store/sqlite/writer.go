@@ -17,8 +17,7 @@ type writer struct {
 	path string
 	// turn holds one token. Unlike with a mutex, a waiting caller can be canceled.
 	turn chan struct{}
-	db   *sql.DB
-	conn *sql.Conn
+	conn *sqlitefile.Conn
 	// statements holds prepared statements by their text.
 	statements map[string]*sql.Stmt
 }
@@ -27,18 +26,14 @@ var errClosed = errors.New("it is closed")
 
 func openWriter(ctx context.Context, path string) (*writer, error) {
 	// journal_size_limit shrinks a write-ahead log that has grown.
-	db, err := sql.Open("sqlite", sqlitefile.DSN(path, "rw", "synchronous(full)", "journal_size_limit(67108864)"))
+	conn, err := sqlitefile.Open(ctx, path, "rw", "synchronous(full)", "journal_size_limit(67108864)")
 	if err != nil {
 		return nil, explain(path, "open", err)
 	}
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return nil, errors.Join(explain(path, "open", err), db.Close())
+	if err := prepare(ctx, conn.Conn, path); err != nil {
+		return nil, errors.Join(err, conn.Close())
 	}
-	if err := prepare(ctx, conn, path); err != nil {
-		return nil, errors.Join(err, conn.Close(), db.Close())
-	}
-	w := &writer{path: path, turn: make(chan struct{}, 1), db: db, conn: conn, statements: map[string]*sql.Stmt{}}
+	w := &writer{path: path, turn: make(chan struct{}, 1), conn: conn, statements: map[string]*sql.Stmt{}}
 	w.turn <- struct{}{}
 	return w, nil
 }
@@ -53,7 +48,7 @@ func (w *writer) close() error {
 	for _, s := range w.statements {
 		errs = append(errs, s.Close())
 	}
-	errs = append(errs, w.conn.Close(), w.db.Close())
+	errs = append(errs, w.conn.Close())
 	w.conn = nil
 	return explain(w.path, "close", errors.Join(errs...))
 }

@@ -80,25 +80,6 @@ func Begin(t Tx, connection int64, req collect.LeaseRequest) error {
 	return err
 }
 
-// CheckRequest returns an error, which begins with store, for a request without names or time.
-func CheckRequest(store string, req collect.LeaseRequest) error {
-	if req.Connection == "" || req.Run == "" || req.TTL <= 0 {
-		return fmt.Errorf("%s: acquire: connection %q, run %q, time to live %s: "+
-			"the names must not be empty and the time must be above 0", store, req.Connection, req.Run, req.TTL)
-	}
-	return nil
-}
-
-// CheckEnd returns an error, which begins with store, if no run can end in the state.
-func CheckEnd(store string, state collect.RunState) error {
-	switch state {
-	case collect.RunDrained, collect.RunIncomplete, collect.RunDeferred, collect.RunFailed, collect.RunAbandoned:
-		return nil
-	case collect.RunRunning:
-	}
-	return fmt.Errorf("%s: finish: %q is not a state for a run to end in", store, state)
-}
-
 // Finish writes the run's end and releases the lease.
 func (h Held) Finish(t Tx, end collect.RunEnd) error {
 	cooldown, err := json.Marshal(end.Cooldown)
