@@ -133,7 +133,7 @@ func (c *change) otherState() error {
 }
 
 func (c *change) stream(ctx context.Context, conn *pgx.Conn, s collect.StreamInfo) error {
-	t := &table{conn: conn, schema: c.schema, name: s.Name, detail: s.Parent != ""}
+	t := &table{conn: conn, schema: c.schema, name: s.Name, Columns: pending.Columns[kind]{Detail: s.Parent != ""}}
 	there, err := c.claim(ctx, t)
 	records := c.records[s.Name]
 	if err != nil || len(records) == 0 {

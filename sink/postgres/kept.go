@@ -141,24 +141,24 @@ func (k *Kept) Count(ctx context.Context, stream collect.StreamInfo) (n int64, e
 func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collect.RecordID, limit, size int) ([]collect.KeptRecord, error) {
 	t, ok := k.tables[stream.Name]
 	if !ok {
-		t = &table{conn: k.conn, schema: k.schema, name: stream.Name, detail: stream.Parent != ""}
+		t = &table{conn: k.conn, schema: k.schema, name: stream.Name, Columns: pending.Columns[kind]{Detail: stream.Parent != ""}}
 		if err := t.load(ctx); err != nil {
 			return nil, k.explain(fmt.Errorf("stream %q: %w", stream.Name, err))
 		}
 		k.tables[stream.Name] = t
 	}
-	columns := []string{columnKey, "''", columnValue, columnRest, columnGone}
+	columns := []string{pending.ColumnKey, "''", pending.ColumnValue, pending.ColumnRest, pending.ColumnGone}
 	where, args := "_key > $1", []any{pgsql.Escape(after.Key)}
-	if t.detail {
-		columns[1] = columnParent
+	if t.Detail {
+		columns[1] = pending.ColumnParent
 		where, args = "(_parent, _key) > ($1, $2)", []any{pgsql.Escape(after.Parent), pgsql.Escape(after.Key)}
 	}
-	first, names := len(columns), t.names()
+	first, names := len(columns), t.Names()
 	for _, name := range names {
 		columns = append(columns, quote(name)+"::text")
 	}
 	rows, err := k.conn.Query(ctx, fmt.Sprintf("SELECT %s FROM %s WHERE %s ORDER BY %s LIMIT %d",
-		strings.Join(columns, ", "), k.catalog(stream.Name), where, strings.Join(t.key(), ", "), limit), args...)
+		strings.Join(columns, ", "), k.catalog(stream.Name), where, strings.Join(t.Key(), ", "), limit), args...)
 	if err != nil {
 		return nil, k.explain(err)
 	}
@@ -181,7 +181,7 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 		if value != nil {
 			r.Data = json.RawMessage(*value)
 		} else {
-			r.Data = pending.Object(&k.split, names, func(i int) (string, bool) { return t.columns[i].value(values[i]) }, rest.String)
+			r.Data = pending.Object(&k.split, names, func(i int) (string, bool) { return valueOf(t.Fields[i].Kind, values[i]) }, rest.String)
 		}
 		if gone != nil {
 			r.Deleted = gone.UTC()
@@ -193,14 +193,14 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 	return list, k.explain(rows.Err())
 }
 
-// value returns the JSON of the text of a value in a column, and false for NULL.
-func (c column) value(v *string) (string, bool) {
+// valueOf returns the JSON of the text of a value in a column, and false for NULL.
+func valueOf(k kind, v *string) (string, bool) {
 	switch {
 	case v == nil:
 		return "", false
-	case c.kind == text:
+	case k == text:
 		return pending.Quote(*v), true
-	case c.kind == jsonb:
+	case k == jsonb:
 		var b bytes.Buffer
 		if !field.Record(&b, []byte(*v)) {
 			return "null", true // PostgreSQL never returns such a value

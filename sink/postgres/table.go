@@ -25,36 +25,16 @@ const (
 	maxName = 63
 )
 
-// The columns that every table has; _parent only those of details.
-const (
-	columnKey    = "_key"
-	columnParent = "_parent"
-	columnValue  = "_value"
-	columnRest   = "_rest"
-	columnGone   = "_headway_deleted_at"
-)
-
 // reserved are column names that fields cannot have.
-var reserved = []string{columnKey, columnParent, columnValue, columnRest, columnGone, "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
+var reserved = []string{"tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
 
 // table is a stream's table within one transaction.
 type table struct {
 	conn         *pgx.Conn
 	schema, name string
-	detail       bool
-	// columns are the columns of fields, in the order of their creation.
-	columns []column
-	// byName maps the names of fields to indexes of columns.
-	byName map[string]int
-	// taken has the names of all columns.
-	taken map[string]bool
+	pending.Columns[kind]
 	// staged is true if the staging table has rows of this transaction.
 	staged bool
-}
-
-type column struct {
-	name string
-	kind kind
 }
 
 // beside returns the quoted name of a table in the same schema.
@@ -62,22 +42,10 @@ func (t *table) beside(name string) string { return pgx.Identifier{t.schema, nam
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-func (t *table) reset() {
-	t.columns, t.byName, t.taken = nil, map[string]int{}, map[string]bool{}
-	for _, name := range reserved {
-		t.taken[name] = true
-	}
-}
-
-func (t *table) add(c column) {
-	t.byName[c.name], t.taken[c.name] = len(t.columns), true
-	t.columns = append(t.columns, c)
-}
-
 // load reads the table's columns. It does not use columns that others have added, or whose
 // types they have changed.
 func (t *table) load(ctx context.Context) error {
-	t.reset()
+	t.Reset(reserved...)
 	rows, err := t.conn.Query(ctx, `SELECT a.attname, format_type(a.atttypid, a.atttypmod), h."column" IS NOT NULL,
 			EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = a.attrelid AND i.indisprimary AND a.attnum = ANY (i.indkey))
 		FROM pg_attribute a LEFT JOIN `+t.beside("headway_columns")+` h ON h."table" = $1 AND h."column" = a.attname
@@ -89,16 +57,16 @@ func (t *table) load(ctx context.Context) error {
 	var name, typed string
 	var ours, key bool
 	if _, err := pgx.ForEachRow(rows, []any{&name, &typed, &ours, &key}, func() error {
-		parented = parented || name == columnParent && key
-		t.taken[name] = true
+		parented = parented || name == pending.ColumnParent && key
+		t.Taken[name] = true
 		if k := slices.Index(types[:], typed); ours && k > 0 {
-			t.add(column{name, kind(k)})
+			t.Add(name, name, kind(k))
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	if parented != t.detail {
+	if parented != t.Detail {
 		return errors.New("the stream changed between a list and details, and its table has the other's key; it was not changed: " +
 			"rename the stream, or start over with `headway collect --fresh`")
 	}
@@ -108,10 +76,10 @@ func (t *table) load(ctx context.Context) error {
 // grow creates the table, or adds and widens the columns that the records need.
 func (t *table) grow(ctx context.Context, records []pending.Record, create bool) error {
 	if create {
-		t.reset()
+		t.Reset(reserved...)
 	}
-	had := len(t.columns)
-	was := slices.Clone(t.columns)
+	had := len(t.Fields)
+	was := slices.Clone(t.Fields)
 	var split field.Splitter
 	for _, r := range records {
 		if r.Remain != nil {
@@ -123,10 +91,10 @@ func (t *table) grow(ctx context.Context, records []pending.Record, create bool)
 			if k == nothing || !f.Exact {
 				continue
 			}
-			if at, ok := t.byName[f.Name]; ok {
-				t.columns[at].kind = join(t.columns[at].kind, k)
-			} else if len(t.columns) < maxColumns && field.Nameable(f) && len(f.Name) <= maxName && !t.taken[f.Name] {
-				t.add(column{f.Name, k})
+			if at, ok := t.ByName[f.Name]; ok {
+				t.Fields[at].Kind = join(t.Fields[at].Kind, k)
+			} else if len(t.Fields) < maxColumns && field.Nameable(f) && len(f.Name) <= maxName && !t.Taken[f.Name] {
+				t.Add(f.Name, f.Name, k)
 			}
 		}
 	}
@@ -137,47 +105,31 @@ func (t *table) grow(ctx context.Context, records []pending.Record, create bool)
 	} else if err := t.alter(ctx, was); err != nil {
 		return err
 	}
-	if had == len(t.columns) {
+	if had == len(t.Fields) {
 		return nil
 	}
-	_, err := t.conn.Exec(ctx, `INSERT INTO `+t.beside("headway_columns")+` SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING`, t.name, t.names()[had:])
+	_, err := t.conn.Exec(ctx, `INSERT INTO `+t.beside("headway_columns")+` SELECT $1::text, unnest($2::text[]) ON CONFLICT DO NOTHING`, t.name, t.Names()[had:])
 	return err
 }
 
 func (t *table) create() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "CREATE TABLE %s (\n", t.beside(t.name))
-	for _, name := range t.key() {
+	for _, name := range t.Key() {
 		fmt.Fprintf(&b, "%s text COLLATE \"C\" NOT NULL,\n", name)
 	}
-	for _, c := range t.columns {
-		fmt.Fprintf(&b, "%s %s,\n", quote(c.name), types[c.kind])
+	for _, c := range t.Fields {
+		fmt.Fprintf(&b, "%s %s,\n", quote(c.Name), types[c.Kind])
 	}
-	fmt.Fprintf(&b, "%s text,\n%s text,\n%s timestamptz,\nPRIMARY KEY (%s)\n)", columnValue, columnRest, columnGone, strings.Join(t.key(), ", "))
+	fmt.Fprintf(&b, "%s text,\n%s text,\n%s timestamptz,\nPRIMARY KEY (%s)\n)", pending.ColumnValue, pending.ColumnRest, pending.ColumnGone, strings.Join(t.Key(), ", "))
 	return b.String()
 }
 
-// names returns the names of the columns of fields.
-func (t *table) names() []string {
-	names := make([]string, len(t.columns))
-	for i, c := range t.columns {
-		names[i] = c.name
-	}
-	return names
-}
-
-func (t *table) key() []string {
-	if t.detail {
-		return []string{columnParent, columnKey}
-	}
-	return []string{columnKey}
-}
-
 // alter adds new columns, and widens the columns whose kinds differ from was.
-func (t *table) alter(ctx context.Context, was []column) error {
+func (t *table) alter(ctx context.Context, was []pending.Column[kind]) error {
 	var added []string
-	for _, c := range t.columns[len(was):] {
-		added = append(added, fmt.Sprintf("ADD COLUMN %s %s", quote(c.name), types[c.kind]))
+	for _, c := range t.Fields[len(was):] {
+		added = append(added, fmt.Sprintf("ADD COLUMN %s %s", quote(c.Name), types[c.Kind]))
 	}
 	if len(added) > 0 {
 		if _, err := t.conn.Exec(ctx, fmt.Sprintf("ALTER TABLE %s %s", t.beside(t.name), strings.Join(added, ", "))); err != nil {
@@ -185,15 +137,15 @@ func (t *table) alter(ctx context.Context, was []column) error {
 		}
 	}
 	for i, before := range was {
-		if t.columns[i].kind == before.kind {
+		if t.Fields[i].Kind == before.Kind {
 			continue
 		}
-		widened, err := t.widen(ctx, t.columns[i])
+		widened, err := t.widen(ctx, t.Fields[i])
 		if err != nil {
 			return err
 		}
 		if !widened {
-			t.columns[i].kind = before.kind
+			t.Fields[i].Kind = before.Kind
 		}
 	}
 	return nil
@@ -201,20 +153,20 @@ func (t *table) alter(ctx context.Context, was []column) error {
 
 // widen changes the type of a column. It returns false if the server refuses that, for
 // example because a view uses the column; the transaction continues.
-func (t *table) widen(ctx context.Context, c column) (ok bool, err error) {
-	name := quote(c.name)
+func (t *table) widen(ctx context.Context, c pending.Column[kind]) (ok bool, err error) {
+	name := quote(c.Name)
 	using := ""
 	var steps []string
-	switch c.kind {
+	switch c.Kind {
 	case jsonb:
 		using = fmt.Sprintf(" USING to_jsonb(%s)", name)
 	case text:
 		// Keep the present values, which are not strings, in _rest.
 		steps = append(steps, fmt.Sprintf(`UPDATE %[1]s SET %[2]s = '{' || %[3]s || ':' || to_json(%[4]s)::text || coalesce(',' || substr(%[2]s, 2), '}') WHERE %[4]s IS NOT NULL`,
-			t.beside(t.name), columnRest, literal(pending.Quote(c.name)), name))
+			t.beside(t.name), pending.ColumnRest, literal(pending.Quote(c.Name)), name))
 	default:
 	}
-	steps = append(steps, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE %s%s", t.beside(t.name), name, types[c.kind], using))
+	steps = append(steps, fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s TYPE %s%s", t.beside(t.name), name, types[c.Kind], using))
 	if _, err := t.conn.Exec(ctx, "SAVEPOINT headway_widen"); err != nil {
 		return false, err
 	}
@@ -233,27 +185,18 @@ func (t *table) widen(ctx context.Context, c column) (ok bool, err error) {
 	return err == nil, err
 }
 
-// written returns the columns that a record sets.
-func (t *table) written() []string {
-	names := slices.Clone(t.key())
-	for _, c := range t.columns {
-		names = append(names, quote(c.name))
-	}
-	return append(names, columnValue, columnRest, columnGone)
-}
-
 // write copies records into a temporary table and from there into the stream's. Of two
 // records with one key the later counts. Older records do not replace rows.
 func (t *table) write(ctx context.Context, records []pending.Record) error {
-	columns := t.written()
+	columns := t.Written(quote, pending.ColumnValue, pending.ColumnRest, pending.ColumnGone)
 	h := fnv.New64a()
 	fmt.Fprint(h, t.schema, "\x00", t.name)
 	var shape strings.Builder
 	for i, name := range columns {
 		of := "text"
-		if at := i - len(t.key()); at >= 0 && at < len(t.columns) {
-			of = types[t.columns[at].kind]
-		} else if name == columnGone {
+		if at := i - len(t.Key()); at >= 0 && at < len(t.Fields) {
+			of = types[t.Fields[at].Kind]
+		} else if name == pending.ColumnGone {
 			of = "timestamptz"
 		}
 		fmt.Fprintf(&shape, ", %s %s", name, of)
@@ -275,13 +218,13 @@ func (t *table) write(ctx context.Context, records []pending.Record) error {
 	then := "NOTHING"
 	if !records[0].Older {
 		var set []string
-		for _, name := range columns[len(t.key()):] {
+		for _, name := range columns[len(t.Key()):] {
 			set = append(set, name+" = excluded."+name)
 		}
 		then = "UPDATE SET " + strings.Join(set, ", ")
 	}
 	_, err := t.conn.Exec(ctx, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s ON CONFLICT (%s) DO %s",
-		t.beside(t.name), list, list, stage, strings.Join(t.key(), ", "), then))
+		t.beside(t.name), list, list, stage, strings.Join(t.Key(), ", "), then))
 	return err
 }
 
@@ -289,7 +232,7 @@ func (t *table) write(ctx context.Context, records []pending.Record) error {
 func (t *table) remain(ctx context.Context, r pending.Record) error {
 	_, err := t.conn.Exec(ctx, fmt.Sprintf(`UPDATE %s SET %s = $1 WHERE %s = $2 AND %s IS NULL
 		AND NOT EXISTS (SELECT 1 FROM unnest($3::text[]) AS kept (key) WHERE kept.key = %s)`,
-		t.beside(t.name), columnGone, columnParent, columnGone, columnKey), r.At.UTC(), r.Parent, *r.Remain)
+		t.beside(t.name), pending.ColumnGone, pending.ColumnParent, pending.ColumnGone, pending.ColumnKey), r.At.UTC(), r.Parent, *r.Remain)
 	return err
 }
 
@@ -337,24 +280,24 @@ func (l *lines) Read(p []byte) (int, error) {
 // line appends one record.
 func (l *lines) line(r *pending.Record) {
 	t := l.table
-	if t.detail {
+	if t.Detail {
 		l.field(r.Parent)
 	}
 	l.field(r.Key)
-	l.cells = slices.Grow(l.cells[:0], len(t.columns)+3)[:len(t.columns)+3]
+	l.cells = slices.Grow(l.cells[:0], len(t.Fields)+3)[:len(t.Fields)+3]
 	clear(l.cells)
-	value, rest, gone := &l.cells[len(t.columns)], &l.cells[len(t.columns)+1], &l.cells[len(t.columns)+2]
+	value, rest, gone := &l.cells[len(t.Fields)], &l.cells[len(t.Fields)+1], &l.cells[len(t.Fields)+2]
 	fields, object := l.split.Split(r.Data)
 	if !object {
 		*value = cell{string(r.Data), true}
 	}
 	for _, f := range fields {
-		at, ok := t.byName[f.Name]
+		at, ok := t.ByName[f.Name]
 		if !ok || !f.Exact {
 			l.rest.Add(f)
 			continue
 		}
-		text, set, whole := t.columns[at].kind.read(f.Raw)
+		text, set, whole := t.Fields[at].Kind.read(f.Raw)
 		l.cells[at] = cell{text, set}
 		if !whole {
 			l.rest.Add(f)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/sqlitefile"
+	"github.com/headway-go/headway/sink/internal/field"
 	"github.com/headway-go/headway/sink/internal/pending"
 )
 
@@ -57,7 +58,7 @@ func (c *change) stream(ctx context.Context, tx collect.Execer, s collect.Stream
 	if err != nil || len(records) == 0 {
 		return err
 	}
-	t := table{name: s.Name, detail: s.Parent != ""}
+	t := table{name: s.Name, Columns: pending.Columns[field.Kind]{Detail: s.Parent != ""}}
 	if !there && !pending.HasRows(records) {
 		return nil // there are only marks for deleted records, and no rows to mark
 	}
@@ -196,22 +197,22 @@ func (t *table) mark(ctx context.Context, tx collect.Execer, r pending.Record) e
 	at := r.At.UTC().Format(time.RFC3339)
 	for _, key := range gone {
 		if _, err := tx.ExecContext(ctx, fmt.Sprintf(`UPDATE %s SET %s = ? WHERE %s = ? AND %s = ?`,
-			quote(t.name), columnGone, columnParent, columnKey), at, r.Parent, key); err != nil {
+			quote(t.name), pending.ColumnGone, pending.ColumnParent, pending.ColumnKey), at, r.Parent, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addMark adds columnGone to the table, unless an earlier version has created a column for
+// addMark adds pending.ColumnGone to the table, unless an earlier version has created a column for
 // a field of that name.
 func (t *table) addMark(ctx context.Context, tx collect.Execer) error {
-	for _, c := range t.columns {
-		if fold(c.name) == columnGone {
+	for _, c := range t.Fields {
+		if fold(c.Name) == pending.ColumnGone {
 			return nil
 		}
 	}
-	_, err := tx.ExecContext(ctx, fmt.Sprintf(`ALTER TABLE %s ADD COLUMN %s TEXT`, quote(t.name), columnGone))
+	_, err := tx.ExecContext(ctx, fmt.Sprintf(`ALTER TABLE %s ADD COLUMN %s TEXT`, quote(t.name), pending.ColumnGone))
 	t.marks = err == nil
 	return err
 }
@@ -222,6 +223,6 @@ func (t *table) gone(ctx context.Context, tx collect.Execer, r pending.Record) (
 		left[key] = true
 	}
 	keys, err = sqlitefile.List(ctx, tx, sqlitefile.Column[string], fmt.Sprintf(`SELECT %s FROM %s WHERE %s = ? AND %s IS NULL`,
-		columnKey, quote(t.name), columnParent, columnGone), r.Parent)
+		pending.ColumnKey, quote(t.name), pending.ColumnParent, pending.ColumnGone), r.Parent)
 	return slices.DeleteFunc(keys, func(key string) bool { return left[key] }), err
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/internal/fault"
+	"github.com/headway-go/headway/internal/sqlitefile"
 	"github.com/headway-go/headway/sink/internal/field"
 	"github.com/headway-go/headway/sink/internal/pending"
 	"github.com/headway-go/headway/sink/internal/sinkstate"
@@ -41,8 +42,7 @@ type File struct {
 	gather *Sink
 
 	// The rest is set between Open and Close.
-	db   *sql.DB
-	conn *sql.Conn
+	conn *sqlitefile.Conn
 	mark mark
 	// staged is the slice whose position is not known to be committed; nil if none.
 	staged  *change
@@ -308,10 +308,7 @@ func (s *File) Close() error {
 	if s.conn != nil {
 		err = errors.Join(err, s.conn.Close())
 	}
-	if s.db != nil {
-		err = errors.Join(err, s.db.Close())
-	}
-	s.db, s.conn, s.staged = nil, nil, nil
+	s.conn, s.staged = nil, nil
 	if err != nil {
 		return s.explain("close", err)
 	}

@@ -31,8 +31,7 @@ type Kept struct {
 	begun string
 	any   bool
 
-	db     *sql.DB
-	conn   *sql.Conn
+	conn   *sqlitefile.Conn
 	tables map[string]*table
 	split  field.Splitter
 }
@@ -72,9 +71,7 @@ func OpenKept(ctx context.Context, path, connection string, from collect.Locatio
 			return nil, err
 		}
 	}
-	if k.db, err = sql.Open("sqlite", sqlitefile.DSN(abs, "ro")); err == nil {
-		k.conn, err = k.db.Conn(ctx)
-	}
+	k.conn, err = sqlitefile.Open(ctx, abs, "ro")
 	if err == nil {
 		err = k.find(ctx)
 	}
@@ -138,22 +135,22 @@ func (k *Kept) Count(ctx context.Context, stream collect.StreamInfo) (n int64, e
 func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collect.RecordID, limit, size int) (list []collect.KeptRecord, err error) {
 	t, ok := k.tables[stream.Name]
 	if !ok {
-		t = &table{name: stream.Name, detail: stream.Parent != ""}
+		t = &table{name: stream.Name, Columns: pending.Columns[field.Kind]{Detail: stream.Parent != ""}}
 		if err := t.load(ctx, k.conn); err != nil {
 			return nil, k.explain(fmt.Errorf("stream %q: %w", stream.Name, err))
 		}
 		k.tables[stream.Name] = t
 	}
-	columns := []string{columnKey, columnValue, columnRest, "''", "NULL"}
+	columns := []string{pending.ColumnKey, pending.ColumnValue, pending.ColumnRest, "''", "NULL"}
 	where, order, args := "_key > ?", "_key", []any{after.Key}
-	if t.detail {
-		columns[3] = columnParent
+	if t.Detail {
+		columns[3] = pending.ColumnParent
 		where, order, args = "(_parent, _key) > (?, ?)", "_parent, _key", []any{after.Parent, after.Key}
 	}
-	if _, field := t.byName[columnGone]; t.marks && !field {
-		columns[4] = columnGone
+	if _, field := t.ByName[pending.ColumnGone]; t.marks && !field {
+		columns[4] = pending.ColumnGone
 	}
-	first, names := len(columns), t.names()
+	first, names := len(columns), t.Names()
 	for _, name := range names {
 		columns = append(columns, quote(name))
 	}
@@ -176,11 +173,11 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 		}
 		r := collect.KeptRecord{Record: collect.Record{Key: key, Parent: parent, Data: json.RawMessage(value.String)}}
 		if !value.Valid {
-			r.Data = pending.Object(&k.split, names, func(i int) (string, bool) { return t.columns[i].value(values[i]) }, rest.String)
+			r.Data = pending.Object(&k.split, names, func(i int) (string, bool) { return valueOf(t.Fields[i].Kind, values[i]) }, rest.String)
 		}
 		if gone.Valid {
 			if r.Deleted, err = time.Parse(time.RFC3339, gone.String); err != nil {
-				return nil, k.explain(fmt.Errorf("stream %q: a time in %s cannot be read: %w", stream.Name, columnGone, err))
+				return nil, k.explain(fmt.Errorf("stream %q: a time in %s cannot be read: %w", stream.Name, pending.ColumnGone, err))
 			}
 		}
 		size -= len(key) + len(parent) + len(r.Data)
@@ -192,13 +189,13 @@ func (k *Kept) Read(ctx context.Context, stream collect.StreamInfo, after collec
 	return list, nil
 }
 
-// value returns the JSON of a value in a column, and false for NULL.
-func (c column) value(v any) (string, bool) {
+// valueOf returns the JSON of a value in a column, and false for NULL.
+func valueOf(kind field.Kind, v any) (string, bool) {
 	switch v := v.(type) {
 	case nil:
 		return "", false
 	case int64:
-		if c.kind == field.Boolean {
+		if kind == field.Boolean {
 			return strconv.FormatBool(v != 0), true
 		}
 		return strconv.FormatInt(v, 10), true
@@ -209,7 +206,7 @@ func (c column) value(v any) (string, bool) {
 		}
 		return string(number), true
 	case string:
-		if c.kind == field.JSON && json.Valid([]byte(v)) {
+		if kind == field.JSON && json.Valid([]byte(v)) {
 			return v, true
 		}
 		return pending.Quote(v), true
@@ -226,10 +223,7 @@ func (k *Kept) Close() (err error) {
 	if k.conn != nil {
 		err = k.conn.Close()
 	}
-	if k.db != nil {
-		err = errors.Join(err, k.db.Close())
-	}
-	k.db, k.conn = nil, nil
+	k.conn = nil
 	return err
 }
 
@@ -263,12 +257,12 @@ func (t *table) restore(ctx context.Context, tx collect.Execer, records []pendin
 // restoreGone inserts one older, deleted record if its key has no row.
 func (t *table) restoreGone(ctx context.Context, tx collect.Execer, r pending.Record) error {
 	var one int
-	where := make([]string, len(t.key()))
+	where := make([]string, len(t.Key()))
 	args := []any{r.Key}
-	if t.detail {
+	if t.Detail {
 		args = []any{r.Parent, r.Key}
 	}
-	for i, name := range t.key() {
+	for i, name := range t.Key() {
 		where[i] = name + " = ?"
 	}
 	query := fmt.Sprintf("SELECT 1 FROM %s WHERE %s", quote(t.name), strings.Join(where, " AND "))
@@ -283,7 +277,7 @@ func (t *table) restoreGone(ctx context.Context, tx collect.Execer, r pending.Re
 			return err
 		}
 	}
-	_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s = ? WHERE %s", quote(t.name), columnGone, strings.Join(where, " AND ")),
+	_, err := tx.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET %s = ? WHERE %s", quote(t.name), pending.ColumnGone, strings.Join(where, " AND ")),
 		append([]any{r.At.UTC().Format(time.RFC3339)}, args...)...)
 	return err
 }

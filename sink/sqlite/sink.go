@@ -69,7 +69,6 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -237,10 +236,7 @@ func (s *File) connect(ctx context.Context) error {
 	if err := sqlitefile.Create(path); err != nil {
 		return s.explain("create", err)
 	}
-	if s.db, err = sql.Open("sqlite", sqlitefile.DSN(path, "rw")); err != nil {
-		return s.explain("open", err)
-	}
-	if s.conn, err = s.db.Conn(ctx); err != nil {
+	if s.conn, err = sqlitefile.Open(ctx, path, "rw"); err != nil {
 		return s.explain("open", err)
 	}
 	var id, version, tables int64
@@ -283,7 +279,7 @@ func (s *File) durable(ctx context.Context, yes bool) error {
 
 // write runs f in a transaction.
 func (s *File) write(ctx context.Context, f func() error) error {
-	if err := sqlitefile.Write(ctx, s.conn, f); err != nil {
+	if err := sqlitefile.Write(ctx, s.conn.Conn, f); err != nil {
 		return s.explain("write", err)
 	}
 	return nil
@@ -304,14 +300,14 @@ func (s *File) Recognizes(ctx context.Context, committed json.RawMessage) bool {
 	if _, err := os.Stat(path); err != nil {
 		return false
 	}
-	db, err := sql.Open("sqlite", sqlitefile.DSN(path, "ro"))
+	conn, err := sqlitefile.Open(ctx, path, "ro")
 	if err != nil {
 		return false
 	}
-	defer func() { _ = db.Close() }()
+	defer func() { _ = conn.Close() }()
 	var id string
-	err = db.QueryRowContext(ctx, `SELECT id FROM headway_slices WHERE connection = ?`, s.gather.slice.Connection).Scan(&id)
+	err = conn.QueryRowContext(ctx, `SELECT id FROM headway_slices WHERE connection = ?`, s.gather.slice.Connection).Scan(&id)
 	return err == nil && id == p.File.ID
 }
 
-var _ collect.Execer = (*sql.Conn)(nil)
+var _ collect.Execer = (*sqlitefile.Conn)(nil)

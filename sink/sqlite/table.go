@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/headway-go/headway/collect"
@@ -17,44 +16,20 @@ import (
 // maxColumns is the maximum number of columns for fields. SQLite allows 2,000 in all.
 const maxColumns = 1000
 
-// The columns of this package.
-const (
-	columnKey    = "_key"
-	columnParent = "_parent"
-	columnValue  = "_value"
-	columnRest   = "_rest"
-	// columnGone is added with the first deleted row.
-	columnGone = "_headway_deleted_at"
-)
-
 // table describes a stream's table, as read in the transaction.
 type table struct {
-	name   string
-	detail bool
-	// columns are the columns of fields, in the order of their creation.
-	columns []column
-	// byName holds the index of a column by its field's name.
-	byName map[string]int
-	// taken holds all column names, folded as SQLite compares them.
-	taken map[string]bool
-	// marks reports that the table has columnGone.
-	marks bool
-}
-
-type column struct {
 	name string
-	kind field.Kind // Boolean, JSON, or Text for plain
+	// The kind of a column is Boolean, JSON, or Text for plain. Names that are taken are
+	// folded.
+	pending.Columns[field.Kind]
+	// marks reports that the table has ColumnGone.
+	marks bool
 }
 
 var kinds = map[field.Kind]string{field.Boolean: "boolean", field.JSON: "json", field.Text: "plain"}
 
-func (t *table) reset() {
-	t.columns, t.byName, t.taken = nil, map[string]int{}, map[string]bool{}
-	// The last three are SQLite's names for the row id.
-	for _, name := range []string{columnKey, columnParent, columnValue, columnRest, columnGone, "rowid", "oid", "_rowid_"} {
-		t.taken[name] = true
-	}
-}
+// reset removes the columns of fields. The reserved names are SQLite's for the row id.
+func (t *table) reset() { t.Reset("rowid", "oid", "_rowid_") }
 
 // fold returns a name as SQLite compares it: without the case of ASCII letters.
 func fold(name string) string {
@@ -66,11 +41,7 @@ func fold(name string) string {
 	}, name)
 }
 
-func (t *table) add(c column) {
-	t.byName[c.name] = len(t.columns)
-	t.taken[fold(c.name)] = true
-	t.columns = append(t.columns, c)
-}
+func (t *table) add(name string, kind field.Kind) { t.Add(name, fold(name), kind) }
 
 // load reads the table's columns. Columns that were added by hand count as taken and are
 // left alone.
@@ -84,20 +55,20 @@ func (t *table) load(ctx context.Context, tx collect.Execer) error {
 		if err := rows.Scan(&name, &pk, &kind); err != nil {
 			return err
 		}
-		parented = parented || name == columnParent && pk > 0
-		t.taken[fold(name)] = true
-		t.marks = t.marks || fold(name) == columnGone
+		parented = parented || name == pending.ColumnParent && pk > 0
+		t.Taken[fold(name)] = true
+		t.marks = t.marks || fold(name) == pending.ColumnGone
 		for k, of := range kinds {
 			if kind.String == of {
-				t.add(column{name, k})
+				t.add(name, k)
 			}
 		}
 		return nil
-	}, `SELECT i.name, i.pk, c.kind FROM pragma_table_info(?1) i
+	}, `SELECT i.name, i.pk, c.Kind FROM pragma_table_info(?1) i
 		LEFT JOIN headway_columns c ON c."table" = ?1 AND c."column" = i.name ORDER BY i.cid`, t.name); err != nil {
 		return err
 	}
-	if parented != t.detail {
+	if parented != t.Detail {
 		return errors.New("the stream was a list and now holds details, or the reverse, and its table has the old key; nothing was changed: " +
 			"rename the stream, or start over with `headway collect --fresh`")
 	}
@@ -109,7 +80,7 @@ func (t *table) grow(ctx context.Context, tx collect.Execer, records []pending.R
 	if create {
 		t.reset()
 	}
-	had := len(t.columns)
+	had := len(t.Fields)
 	var split field.Splitter
 	for _, r := range records {
 		if r.Remain != nil {
@@ -117,21 +88,21 @@ func (t *table) grow(ctx context.Context, tx collect.Execer, records []pending.R
 		}
 		fields, _ := split.Split(r.Data)
 		for _, f := range fields {
-			if _, ok := t.byName[f.Name]; ok || len(t.columns) >= maxColumns || !field.Nameable(f) || t.taken[fold(f.Name)] {
+			if _, ok := t.ByName[f.Name]; ok || len(t.Fields) >= maxColumns || !field.Nameable(f) || t.Taken[fold(f.Name)] {
 				continue
 			}
 			switch field.Read(f.Raw).Kind {
 			case field.Null:
 			case field.Boolean:
-				t.add(column{f.Name, field.Boolean})
+				t.add(f.Name, field.Boolean)
 			case field.JSON:
-				t.add(column{f.Name, field.JSON})
+				t.add(f.Name, field.JSON)
 			default:
-				t.add(column{f.Name, field.Text})
+				t.add(f.Name, field.Text)
 			}
 		}
 	}
-	fresh := t.columns[had:]
+	fresh := t.Fields[had:]
 	if create {
 		if _, err := tx.ExecContext(ctx, t.create()); err != nil {
 			return err
@@ -139,12 +110,12 @@ func (t *table) grow(ctx context.Context, tx collect.Execer, records []pending.R
 	}
 	for _, c := range fresh {
 		if !create {
-			alter := fmt.Sprintf(`ALTER TABLE %s ADD COLUMN %s ANY`, quote(t.name), quote(c.name))
+			alter := fmt.Sprintf(`ALTER TABLE %s ADD COLUMN %s ANY`, quote(t.name), quote(c.Name))
 			if _, err := tx.ExecContext(ctx, alter); err != nil {
 				return err
 			}
 		}
-		if _, err := tx.ExecContext(ctx, `INSERT INTO headway_columns VALUES (?, ?, ?)`, t.name, c.name, kinds[c.kind]); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO headway_columns VALUES (?, ?, ?)`, t.name, c.Name, kinds[c.Kind]); err != nil {
 			return err
 		}
 	}
@@ -154,31 +125,15 @@ func (t *table) grow(ctx context.Context, tx collect.Execer, records []pending.R
 func (t *table) create() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "CREATE TABLE %s (\n", quote(t.name))
-	for _, name := range t.key() {
+	for _, name := range t.Key() {
 		fmt.Fprintf(&b, "    %s TEXT NOT NULL,\n", name)
 	}
-	for _, c := range t.columns {
-		fmt.Fprintf(&b, "    %s ANY,\n", quote(c.name))
+	for _, c := range t.Fields {
+		fmt.Fprintf(&b, "    %s ANY,\n", quote(c.Name))
 	}
 	fmt.Fprintf(&b, "    %s TEXT,\n    %s TEXT,\n    PRIMARY KEY (%s)\n) STRICT",
-		columnValue, columnRest, strings.Join(t.key(), ", "))
+		pending.ColumnValue, pending.ColumnRest, strings.Join(t.Key(), ", "))
 	return b.String()
-}
-
-// names returns the names of the columns of fields.
-func (t *table) names() []string {
-	names := make([]string, len(t.columns))
-	for i, c := range t.columns {
-		names[i] = c.name
-	}
-	return names
-}
-
-func (t *table) key() []string {
-	if t.detail {
-		return []string{columnParent, columnKey}
-	}
-	return []string{columnKey}
 }
 
 // preparer is a transaction that can prepare statements, such as one of database/sql.
@@ -205,7 +160,7 @@ func (t *table) insert(ctx context.Context, tx collect.Execer, records []pending
 	}
 	var split field.Splitter
 	var rest field.Rest
-	args := make([]any, len(t.key())+len(t.columns)+2)
+	args := make([]any, len(t.Key())+len(t.Fields)+2)
 	for _, r := range records {
 		t.bind(args, r, &split, &rest)
 		if err := exec(args); err != nil {
@@ -218,39 +173,33 @@ func (t *table) insert(ctx context.Context, tx collect.Execer, records []pending
 func (t *table) statement() string {
 	names := t.written()
 	var set strings.Builder
-	for i, name := range names[len(t.key()):] {
+	for i, name := range names[len(t.Key()):] {
 		if i > 0 {
 			set.WriteString(", ")
 		}
 		fmt.Fprintf(&set, "%s = excluded.%s", name, name)
 	}
 	if t.marks {
-		set.WriteString(", " + columnGone + " = NULL") // the record exists again
+		set.WriteString(", " + pending.ColumnGone + " = NULL") // the record exists again
 	}
 	return t.onConflict("DO UPDATE SET " + set.String())
 }
 
 // written returns the columns that a statement writes.
-func (t *table) written() []string {
-	names := slices.Clone(t.key())
-	for _, c := range t.columns {
-		names = append(names, quote(c.name))
-	}
-	return append(names, columnValue, columnRest)
-}
+func (t *table) written() []string { return t.Written(quote, pending.ColumnValue, pending.ColumnRest) }
 
 // onConflict returns a statement that inserts a record, and does then if the key exists.
 func (t *table) onConflict(then string) string {
 	names := t.written()
 	return fmt.Sprintf("INSERT INTO %s (%s) VALUES (?%s) ON CONFLICT (%s) %s",
-		quote(t.name), strings.Join(names, ", "), strings.Repeat(", ?", len(names)-1), strings.Join(t.key(), ", "), then)
+		quote(t.name), strings.Join(names, ", "), strings.Repeat(", ?", len(names)-1), strings.Join(t.Key(), ", "), then)
 }
 
 // bind fills the arguments of statement for one record.
 func (t *table) bind(args []any, r pending.Record, split *field.Splitter, rest *field.Rest) {
 	clear(args)
-	n := len(t.key())
-	if args[n-1] = r.Key; t.detail {
+	n := len(t.Key())
+	if args[n-1] = r.Key; t.Detail {
 		args[0] = r.Parent
 	}
 	fields, object := split.Split(r.Data)
@@ -259,13 +208,13 @@ func (t *table) bind(args []any, r pending.Record, split *field.Splitter, rest *
 		return
 	}
 	for _, f := range fields {
-		at, ok := t.byName[f.Name]
+		at, ok := t.ByName[f.Name]
 		if !ok || !f.Exact {
 			rest.Add(f)
 			continue
 		}
 		v := field.Read(f.Raw)
-		if !v.Exact || !t.columns[at].holds(v.Kind) {
+		if !v.Exact || !holds(t.Fields[at].Kind, v.Kind) {
 			rest.Add(f)
 		}
 		switch v.Kind {
@@ -284,13 +233,13 @@ func (t *table) bind(args []any, r pending.Record, split *field.Splitter, rest *
 }
 
 // holds reports whether a value of this kind can be restored from the column.
-func (c column) holds(k field.Kind) bool {
+func holds(column, k field.Kind) bool {
 	switch k {
 	case field.Null:
 		return false
 	case field.Boolean, field.JSON:
-		return c.kind == k
+		return column == k
 	default:
-		return c.kind == field.Text
+		return column == field.Text
 	}
 }

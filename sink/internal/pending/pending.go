@@ -188,6 +188,74 @@ func Groups(records []Record) iter.Seq[[]Record] {
 	}
 }
 
+// The columns of every table. Only tables of details have ColumnParent. ColumnGone is the
+// time at which a record was found deleted.
+const (
+	ColumnKey    = "_key"
+	ColumnParent = "_parent"
+	ColumnValue  = "_value"
+	ColumnRest   = "_rest"
+	ColumnGone   = "_headway_deleted_at"
+)
+
+// Column is the column of a field. K is the kind of its values.
+type Column[K any] struct {
+	Name string
+	Kind K
+}
+
+// Columns are the columns of a stream's table.
+type Columns[K any] struct {
+	// Detail reports that the parent is part of the key.
+	Detail bool
+	// Fields are the columns of fields, in the order of their creation, and ByName their
+	// indexes.
+	Fields []Column[K]
+	ByName map[string]int
+	// Taken has the names of all columns, as the database compares them.
+	Taken map[string]bool
+}
+
+// Reset removes the columns of fields and reserves further names.
+func (c *Columns[K]) Reset(reserved ...string) {
+	c.Fields, c.ByName, c.Taken = nil, map[string]int{}, map[string]bool{}
+	for _, name := range slices.Concat(reserved, []string{ColumnKey, ColumnParent, ColumnValue, ColumnRest, ColumnGone}) {
+		c.Taken[name] = true
+	}
+}
+
+// Add adds the column of a field.
+func (c *Columns[K]) Add(name, folded string, kind K) {
+	c.ByName[name], c.Taken[folded] = len(c.Fields), true
+	c.Fields = append(c.Fields, Column[K]{name, kind})
+}
+
+// Key returns the names of the columns of the primary key.
+func (c *Columns[K]) Key() []string {
+	if c.Detail {
+		return []string{ColumnParent, ColumnKey}
+	}
+	return []string{ColumnKey}
+}
+
+// Names returns the names of the columns of fields.
+func (c *Columns[K]) Names() []string {
+	names := make([]string, len(c.Fields))
+	for i, f := range c.Fields {
+		names[i] = f.Name
+	}
+	return names
+}
+
+// Written returns the columns that a statement writes: the key, the fields and more.
+func (c *Columns[K]) Written(quote func(string) string, more ...string) []string {
+	names := c.Key()
+	for _, f := range c.Fields {
+		names = append(names, quote(f.Name))
+	}
+	return append(names, more...)
+}
+
 // Object builds a record from its columns and the object rest, "" without one, whose fields
 // take precedence. value returns the JSON of a column's value; ok is false for NULL.
 func Object(split *field.Splitter, columns []string, value func(i int) (json string, ok bool), rest string) json.RawMessage {
