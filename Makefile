@@ -47,7 +47,8 @@ test: ## Run all tests, with the race detector where a C compiler is at hand.
 
 test-long: ## Run the tests that kill at random, draw or load much, with their full numbers (an hour, TIMEOUT=2h).
 	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./egress ./fleet ./internal/journal ./internal/sim ./internal/sim/serve/dataverse ./quota \
-	./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite ./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider ./e2e/serve -long
+	./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite ./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider ./e2e/serve -long || exit 1; \
+	$(GO) test $$race -count 1 -skip '^TestRealClients$$' -timeout $(TIMEOUT) ./internal/forward ./e2e/run -long
 
 limits: ## Measure collecting against real nginx and HAProxy with limits (half an hour of waiting); LAW=NAME, REQUESTS=2000.
 	@mkdir -p out && rm -f out/limits.jsonl

@@ -36,6 +36,7 @@ type call struct {
 	host     string
 	governed bool
 	body     *kept
+	out      *plain
 }
 
 type callKey struct{}
@@ -62,7 +63,8 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, to *tunnel) {
 			defer c.body.end()
 		}
 	}
-	p.relay.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+	c.out = &plain{ResponseWriter: w, chunks: r.ProtoMajor == 1 && r.Method != http.MethodHead}
+	p.relay.ServeHTTP(c.out, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
 }
 
 // rewrite sets the address of the outgoing request, and leaves the rest unchanged.
@@ -312,19 +314,6 @@ func (c *connection) gaveUp(a transport.Attempt) {
 	if a.Held.Reason != reason.None {
 		c.waits.Add(1)
 		c.waited.Add(int64(a.Wait))
-	}
-}
-
-// buffers are the copy buffers for bodies.
-type buffers struct{}
-
-var bufferPool = sync.Pool{New: func() any { return new([bufferBytes]byte) }}
-
-func (buffers) Get() []byte { return bufferPool.Get().(*[bufferBytes]byte)[:] }
-
-func (buffers) Put(b []byte) {
-	if cap(b) == bufferBytes {
-		bufferPool.Put((*[bufferBytes]byte)(b[:bufferBytes]))
 	}
 }
 

@@ -111,7 +111,9 @@ const (
 	silentTime  = 5 * time.Second // until a silent tunnel is passed through
 	maxHeader   = 2 << 20
 	maxIdle     = 256
-	bufferBytes = 32 << 10
+	flushTime   = 10 * time.Millisecond // of a body of known length; others are flushed at each write
+	bufferBytes = 32 << 10              // of a connection to a provider
+	copyBytes   = 64 << 10              // of a body under way
 )
 
 // New returns a proxy.
@@ -146,8 +148,8 @@ func New(o Options) *Proxy {
 	}
 	p.tunnels = tunnels{next: make(chan net.Conn), closed: p.ctx.Done()}
 	p.relay = httputil.ReverseProxy{
-		Rewrite: p.rewrite, Transport: roundTripper(p.send), ErrorHandler: p.failed,
-		FlushInterval: -1, BufferPool: buffers{}, ErrorLog: silent,
+		Rewrite: p.rewrite, Transport: roundTripper(p.send), ModifyResponse: p.pass, ErrorHandler: p.failed,
+		FlushInterval: flushTime, BufferPool: buffers{}, ErrorLog: silent,
 	}
 	p.governed = newGoverned()
 	p.serving.Go(func() { _ = p.inner.Serve(&p.tunnels) })
@@ -358,7 +360,7 @@ func (p *Proxy) open(near net.Conn, host, authority string) {
 func (p *Proxy) decrypt(near net.Conn, host, authority string) {
 	t := &tunnel{Conn: near, scheme: "https", authority: authority}
 	secure := tls.Server(t, &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}, DynamicRecordSizingDisabled: true, // it is on loopback
 		GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 			if _, ok := Pattern(name); !ok || !p.named(name) {

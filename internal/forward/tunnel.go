@@ -186,3 +186,82 @@ func ask(conn net.Conn, by *url.URL, authority string) (net.Conn, error) {
 	}
 	return unread(conn, in), nil
 }
+
+// plain is a writer that adds no field to the provider's, and lets trailers pass.
+type plain struct {
+	http.ResponseWriter
+	chunks bool // a body of known length cannot have trailers, as it can in HTTP/2
+
+	mu sync.Mutex // flushes come from other goroutines
+}
+
+func (w *plain) WriteHeader(status int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h := w.Header()
+	if w.chunks && h["Trailer"] != nil {
+		delete(h, "Content-Length")
+	}
+	for _, name := range [...]string{"Date", "Content-Type"} { // which net/http would add
+		if _, ok := h[name]; !ok {
+			h[name] = nil
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *plain) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ResponseWriter.Write(b)
+}
+
+func (w *plain) FlushError() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w *plain) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// pass prepares the relay of an answer. One of known length is not flushed at each write, so
+// what came before an early end is flushed then.
+func (p *Proxy) pass(res *http.Response) error {
+	if res.ContentLength > 0 && res.StatusCode != http.StatusSwitchingProtocols {
+		res.Body = &flushing{ReadCloser: res.Body, to: callOf(res.Request.Context()).out}
+	}
+	return nil
+}
+
+type flushing struct {
+	io.ReadCloser
+	to  *plain
+	err error
+}
+
+func (f *flushing) Read(b []byte) (n int, err error) {
+	if f.err == nil {
+		n, f.err = f.ReadCloser.Read(b)
+		if errors.Is(f.err, io.EOF) {
+			return n, io.EOF
+		}
+		if n > 0 || f.err == nil {
+			return n, nil // an error follows once this was written
+		}
+	}
+	_ = f.to.FlushError()
+	return 0, f.err
+}
+
+// buffers are the copy buffers for bodies.
+type buffers struct{}
+
+var bufferPool = sync.Pool{New: func() any { return new([copyBytes]byte) }}
+
+func (buffers) Get() []byte { return bufferPool.Get().(*[copyBytes]byte)[:] }
+
+func (buffers) Put(b []byte) {
+	if cap(b) == copyBytes {
+		bufferPool.Put((*[copyBytes]byte)(b[:copyBytes]))
+	}
+}

@@ -1,0 +1,248 @@
+//go:build unix
+
+package run_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/headway-go/headway/e2e/internal/harness"
+	"github.com/headway-go/headway/internal/longtest"
+)
+
+const (
+	streams     = 100                              // under way at once
+	elsewhere   = "http://169.254.169.254/secrets" // where a redirect leads
+	asOutcome   = "RUN_OUTCOMES"                   // makes the test's binary print what it gets of a host
+	outcomeHTTP = "RUN_OUTCOMES_HTTP"              // 1 or 2
+)
+
+// peculiar is a provider whose answers are the uncommon ones.
+type peculiar struct {
+	size  int
+	mu    sync.Mutex
+	there int           // requests that wait for others
+	all   chan struct{} // closed when all are there
+	acks  chan string
+}
+
+func (p *peculiar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	to := http.NewResponseController(w)
+	switch w.Header()["Date"] = nil; r.URL.Path {
+	case "/early":
+		w.Header().Set("Link", "</a>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		_, _ = io.WriteString(w, "late")
+	case "/trailer":
+		w.Header().Set("Trailer", "X-Sum")
+		b, _ := io.ReadAll(r.Body)
+		_, _ = w.Write(b)
+		w.Header().Set("X-Sum", "of "+r.Trailer.Get("X-Sent"))
+	case "/status":
+		code, _ := strconv.Atoi(r.URL.RawQuery)
+		w.WriteHeader(code)
+	case "/packed":
+		w.Header().Set("Content-Encoding", "gzip")
+		_, _ = io.WriteString(w, "not unpacked")
+	case "/bare":
+		w.Header()["Content-Type"] = nil
+		_, _ = io.WriteString(w, "<html>")
+	case "/part":
+		http.ServeContent(w, r, "a.txt", time.Unix(1e9, 0), strings.NewReader("0123456789"))
+	case "/away":
+		http.Redirect(w, r, elsewhere, http.StatusFound)
+	case "/short", "/cut":
+		if r.URL.Path == "/short" {
+			w.Header().Set("Content-Length", "1000")
+		}
+		_, _ = io.WriteString(w, "half")
+		_ = to.Flush()
+		panic(http.ErrAbortHandler)
+	case "/none":
+		panic(http.ErrAbortHandler)
+	case "/up":
+		h := sha256.New()
+		n, err := io.Copy(h, r.Body)
+		_, _ = fmt.Fprintf(w, "%d %x %v", n, h.Sum(nil), err)
+	case "/down":
+		_, _ = io.CopyN(w, &pattern{}, int64(p.size))
+	case "/together": // none is answered before all are there
+		p.mu.Lock()
+		if p.there == 0 {
+			p.all = make(chan struct{})
+		}
+		all := p.all
+		if p.there++; p.there == streams {
+			p.there = 0
+			close(all)
+		}
+		p.mu.Unlock()
+		<-all
+	case "/events": // each is sent when the one before it was acknowledged
+		w.Header().Set("Content-Type", "text/event-stream")
+		for n := range longtest.Size(30, 1800) {
+			_, _ = fmt.Fprintf(w, "data: %d\n\n", n)
+			if to.Flush() != nil || <-p.acks != strconv.Itoa(n) {
+				return
+			}
+		}
+	case "/ack":
+		p.acks <- r.URL.RawQuery
+	default:
+		b, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "%s %s %s %q", r.Method, r.RequestURI, b, r.Header["X-Odd"])
+	}
+}
+
+// pattern are bytes that repeat after a prime number of them.
+type pattern struct{ at int }
+
+func (p *pattern) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(p.at * p.at >> 7)
+		p.at = (p.at + 1) % 65_521
+	}
+	return len(b), nil
+}
+
+// outcomes asks a host for everything, and prints what a program sees of the answers.
+func outcomes(host string) {
+	through := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: os.Getenv(outcomeHTTP) == "2",
+		MaxIdleConnsPerHost: streams,
+	}
+	if !through.ForceAttemptHTTP2 {
+		through.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	}
+	c := &http.Client{Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	size, _ := strconv.Atoi(os.Getenv("N"))
+	ask := func(method, path string, body io.Reader, change func(*http.Request)) string {
+		var early []int
+		ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+			if early = append(early, code); code == http.StatusEarlyHints && h.Get("Link") == "" {
+				early = append(early, 0)
+			}
+			return nil
+		}})
+		r, _ := http.NewRequestWithContext(ctx, method, "https://"+host+path, body)
+		if change != nil {
+			change(r)
+		}
+		res, err := c.Do(r)
+		if err != nil {
+			return fmt.Sprintf("%s %s: no answer", method, path)
+		}
+		defer func() { _ = res.Body.Close() }()
+		h := sha256.New()
+		var head bytes.Buffer
+		n, err := io.Copy(h, io.TeeReader(io.LimitReader(res.Body, 200), &head))
+		if err == nil {
+			var more int64
+			more, err = io.Copy(h, res.Body)
+			n += more
+		}
+		var fields bytes.Buffer
+		_ = res.Header.Write(&fields)
+		text := strings.ReplaceAll(fields.String(), "\r\n", " | ")
+		if n <= 200 && n > 0 {
+			text += strconv.Quote(head.String())
+		}
+		return fmt.Sprintf("%s %s: %v %d | %s %d bytes of %d, %s, ended well %v, trailer %v", method, path, early, res.StatusCode, text, n, res.ContentLength, hex.EncodeToString(h.Sum(nil))[:8], err == nil, res.Trailer)
+	}
+	say := func(method, path string, body io.Reader, change func(*http.Request)) {
+		fmt.Println(ask(method, path, body, change))
+	}
+	say("GET", "/a%2Fb?x=%zz;y&&z", nil, func(r *http.Request) { r.Header["X-Odd"] = []string{"b", "", "a"} })
+	say("DELETE", "/*", nil, nil)
+	say("HEAD", "/part", nil, nil)
+	say("GET", "/part", nil, func(r *http.Request) { r.Header.Set("Range", "bytes=2-4") })
+	say("GET", "/packed", nil, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
+	say("GET", "/bare", nil, nil)
+	say("GET", "/early", nil, nil)
+	say("PUT", "/echo", strings.NewReader("expected"), func(r *http.Request) { r.Header.Set("Expect", "100-continue") })
+	say("POST", "/trailer", struct{ io.Reader }{strings.NewReader("hello")}, func(r *http.Request) { r.Trailer = http.Header{"X-Sent": {"mine"}} })
+	for _, code := range []string{"204", "304", "205", "404", "418", "500"} {
+		say("GET", "/status?"+code, nil, nil)
+	}
+	say("GET", "/away", nil, nil)
+	for _, path := range []string{"/short", "/cut", "/none"} {
+		say("POST", path, strings.NewReader("x"), nil)
+	}
+	say("PUT", "/up", io.LimitReader(&pattern{}, int64(size)), nil)
+	say("PUT", "/up", io.LimitReader(&pattern{}, int64(size)), func(r *http.Request) { r.ContentLength = int64(size) })
+	say("GET", "/down", nil, nil)
+	together := make([]string, streams)
+	var all sync.WaitGroup
+	for i := range together {
+		all.Go(func() { together[i] = ask("GET", "/together", nil, nil) })
+	}
+	all.Wait()
+	fmt.Println(slices.Compact(together))
+	res, err := c.Get("https://" + host + "/events")
+	if err != nil {
+		fmt.Println("no events")
+		return
+	}
+	defer func() { _ = res.Body.Close() }()
+	seen := 0
+	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
+		if n, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+			seen++
+			ask("POST", "/ack?"+n, nil, nil)
+		}
+	}
+	fmt.Println(seen, "events of", res.Header.Get("Content-Type"))
+}
+
+// A program gets the same bytes and the same end through headway run as it does without, by
+// either version of HTTP on either side, and the proxy follows no redirect.
+func TestTheOutcomeIsThatOfADirectCall(t *testing.T) {
+	w := newPlace(t)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(w.dir, "server.pem"), filepath.Join(w.dir, "server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peculiar{size: longtest.Size(1<<20, 200<<20), acks: make(chan string)}
+	for host, two := range map[string]bool{"one.free.headway.test": false, "two.free.headway.test": true} {
+		s := harness.NewServer(t, p)
+		s.EnableHTTP2, s.TLS = two, &tls.Config{Certificates: []tls.Certificate{pair}}
+		s.StartTLS()
+		w.at.Store(host+":443", s.Listener.Addr().String())
+	}
+	for _, host := range []string{"one.free.headway.test", "two.free.headway.test"} {
+		for _, version := range []string{"1", "2"} {
+			env := append(w.env(t), asOutcome+"="+host, outcomeHTTP+"="+version, "N="+strconv.Itoa(p.size))
+			direct := harness.LaunchAs(t, nil, w.dir, env, os.Args[0]).Wait(t)
+			run := harness.Launch(t, w.dir, env, "run", "--state", w.state, "--host", host, "--", os.Args[0]).Wait(t)
+			want, got := strings.Split(direct.Stdout, "\n"), strings.Split(run.Stdout, "\n")
+			if direct.Code != 0 || run.Code != 0 || len(want) < 20 || len(want) != len(got) || !strings.Contains(run.Stderr, "requests of") {
+				t.Fatalf("%s by HTTP/%s:\ndirect: %s\nrun: %s", host, version, direct, run)
+			}
+			for i := range want {
+				if want[i] != got[i] {
+					t.Errorf("%s by HTTP/%s:\ndirect: %s\nrun:    %s", host, version, want[i], got[i])
+				}
+			}
+		}
+	}
+	if asked, _ := w.asked.Load("169.254.169.254:80"); asked != nil {
+		t.Error("the proxy followed a redirect")
+	}
+}
