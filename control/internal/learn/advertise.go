@@ -67,12 +67,12 @@ func (l *Law) explained(f refusal) bool {
 		if !t.trusted() || t.refused != f.sent || t.remained >= t.need(f.cost) {
 			continue
 		}
-		if l.carried < t.explained+rareRefusal {
+		if l.carried < t.explained+max(rareRefusal, rarePart*float64(l.lost-t.lost)) {
 			t.explains++
 		} else {
 			t.explains = 0
 		}
-		t.explained = l.carried
+		t.explained, t.lost = l.carried, l.lost
 		t.graze(l.view(), f)
 		found = found || t.explains < maxExplained
 	}
@@ -141,6 +141,7 @@ type advertised struct {
 
 	explains  int     // consecutive refusals that it explained
 	explained float64 // when it last did, in attempts carried
+	lost      int     // and in refusals
 }
 
 func (t *advertised) unit() unit {

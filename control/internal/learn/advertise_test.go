@@ -290,7 +290,9 @@ func TestAnImplausibleWaitIsTested(t *testing.T) {
 		tried int             // canaries that were refused
 		unit  float64         // stored for a warm start
 	}{
-		{"a day is believed", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 0, 0},
+		{"almost a day is believed", []time.Duration{24*time.Hour - sec}, 1, 24*time.Hour - sec, 0, 0},
+		{"a day may be the rest of more, and costs a canary", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 1, 1},
+		{"or 15 minutes", []time.Duration{24 * time.Hour}, otherUnit, 15 * time.Minute, 0, otherUnit},
 		{"a longer one that is true costs a canary", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 1, 1},
 		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 1, 1},
 		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, otherUnit, 15 * time.Minute, 0, otherUnit},
@@ -323,19 +325,57 @@ func TestAnImplausibleWaitIsTested(t *testing.T) {
 	}
 }
 
-// Others use up the limit each time before a canary arrives, until once they do not.
+// Others use up the limit each time before a canary arrives, until once they do not. The
+// canaries become rarer, up to one a minute.
 func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	now := time.Duration(0)
 	for n := range 40 {
 		at := l.Hold(now, 1)
-		if wait := at - now; n > 0 && (wait < sec || wait > contended*5/4+sec) {
-			t.Fatalf("after %d refusals the next attempt goes after %v", n, wait)
+		low, high := sec, contended
+		switch {
+		case n > 7:
+			low, high = maxContended, maxContended
+		case n > 5:
+			low, high = 4*contended, 4*contended
+		case n > 4:
+			low, high = contended, 2*contended
+		}
+		if wait := at - now; n > 0 && (wait < low || wait > high*5/4+sec) {
+			t.Fatalf("after %d refusals the next attempt goes after %v, want %v to %v", n, wait, low, high*5/4+sec)
 		}
 		now = at
 		l.Sent(now, 1)
 		now += ms
 		l.Advertise(now-ms, now, true, Fact{Name: "requests", Quota: 1, Remaining: 0, Reset: 10 * ms, Window: -1})
 		l.Observe(Outcome{Sent: now - ms, Now: now, Class: Refused, RetryAfter: sec})
+	}
+}
+
+// An advertised limit that keeps refusing explains less and less.
+func TestAnAdvertisedLimitThatRefusesOftenIsNotTheOnlyOne(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		carried, lost  int // from one refusal to the next
+		explains, want bool
+	}{
+		{"after many attempts", 100, 1, true, true},
+		{"after few", 15, 1, true, false},
+		{"after many, with a third as many refused in flight", 100, 30, true, false},
+		{"after many, with room left", 100, 1, false, false},
+	} {
+		l := &Law{headers: []advertised{{shaper: newShaper(sliding), quota: 69, share: 1}}}
+		var got bool
+		for n := range 2 * maxExplained {
+			l.carried, l.lost = l.carried+float64(tt.carried), l.lost+tt.lost
+			a := &l.headers[0]
+			if a.refused = time.Duration(n) * time.Minute; !tt.explains {
+				a.remained = 30
+			}
+			got = l.explained(refusal{sent: a.refused, cost: 1})
+		}
+		if got != tt.want {
+			t.Errorf("%s: explained %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }

@@ -93,7 +93,7 @@ func (w *waits) believed(wait time.Duration) time.Duration {
 }
 
 // doubts reports whether a wait is so long that it may have another unit.
-func (w *waits) doubts(wait time.Duration) bool { return w.unit == 0 && wait > unbelievable }
+func (w *waits) doubts(wait time.Duration) bool { return w.unit == 0 && wait >= unbelievable }
 
 // rarely returns the wait before the next canary in a block of that age, if no canary
 // lengthens it. If many attempts were carried before, a canary costs little in comparison.
@@ -174,6 +174,13 @@ func (b *block) within(now, low, high, trip, from, phase time.Duration) time.Dur
 		}
 	}
 	return low + (high-low)/2
+}
+
+// contended returns the longest wait after a canary that found an advertised limit used up
+// by others. It doubles after every second refusal: each is due to chance, and asking rarely
+// finds room as likely as asking often.
+func (b *block) contended() time.Duration {
+	return min(contended<<min(b.refusals/2-1, 8), maxContended)
 }
 
 // apart returns a delay after a refused canary, to separate clients that were refused

@@ -51,7 +51,7 @@ func (l *Law) ended(v view) {
 			l.crowded(b, took)
 			break
 		}
-		if held.lone && b.refusals == 1 && r != nil && r.cycles > 2 {
+		if held.lone && b.refusals == 1 && !b.exact && r != nil && r.cycles > 2 {
 			break // the rate explains it too, and a canary that waited for the window is no evidence
 		}
 		if held.ended(v, b) {
@@ -76,7 +76,7 @@ func (l *Law) ended(v view) {
 		case l.penalty.on():
 			l.penalty.ended(took, b.release-b.lastRefused, b.first, b.refusals)
 			l.penalize(v, took, 0)
-		case b.punished, l.misses >= 1 || r != nil && r.cycles > 1 && b.exact:
+		case b.punished, l.misses >= 1:
 			l.penalize(v, took, 0)
 		default:
 			l.unexplained(v, b)

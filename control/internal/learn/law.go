@@ -80,6 +80,7 @@ type Law struct {
 	trip    float64 // nanoseconds, round trip of a refusal
 	mean    amounts
 	carried float64 // total admitted
+	lost    int     // total refused
 
 	ramp    ramp
 	limits  []limit
@@ -276,6 +277,7 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 // refuse records a refusal. Of attempts that were in flight together only the first refusal
 // is evidence.
 func (l *Law) refuse(o Outcome, isCanary bool) {
+	l.lost++
 	l.h.correct(o.Sent, amounts{-1, -o.Estimate, -l.mean[busy]})
 	for _, x := range l.limits {
 		x.takeBack()
@@ -427,7 +429,7 @@ func (l *Law) plan(f refusal) {
 		b.wait = max(b.wait, l.allBack()-l.clock)
 	}
 	if b.explained && b.refusals > 1 && !b.punished { // others came first
-		b.wait = min(b.wait, max(contended, 2*(l.advertised(l.clock, 1)-l.clock)))
+		b.wait = min(b.wait, max(b.contended(), 2*(l.advertised(l.clock, 1)-l.clock)))
 	}
 	if b.wait = max(b.wait, f.wait+trip); b.refusals > 1 && !b.outage {
 		b.wait += b.apart(l.clock)

@@ -392,3 +392,35 @@ func TestThePositionOfARefusalInAClimbSetsTheNext(t *testing.T) {
 		}
 	}
 }
+
+// A bucket was held for minutes, then a window of ten minutes refuses and says until when.
+func TestALongWaitUnderAKnownRateIsAWindow(t *testing.T) {
+	const size, length = 2500, 10 * time.Minute
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	inBucket, next := bucketAt(10, 1), time.Duration(0)
+	var sent []time.Duration // admitted
+	refused := 0
+	for now := time.Duration(0); now < 2*time.Hour; {
+		now = max(now+ms, next, l.Hold(now, 1))
+		l.Sent(now, 1)
+		o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted}
+		full := len(sent) >= size && now-sent[len(sent)-size] < length
+		switch {
+		case full:
+			o.Class, o.RetryAfter = Refused, length-(now-sent[len(sent)-size])
+		case !inBucket(now):
+			o.Class, o.RetryAfter = Refused, 50*ms
+		default:
+			sent = append(sent, now)
+		}
+		if o.Class == Refused {
+			refused++
+			next = o.Now + o.RetryAfter
+		}
+		l.Observe(o)
+		now = o.Now
+	}
+	if most := size * 12; len(sent) < most*95/100 || refused > 40 {
+		t.Errorf("%d of %d admitted, %d refused, %+v held", len(sent), most, refused, l.Limits(nil))
+	}
+}

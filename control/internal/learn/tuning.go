@@ -149,13 +149,15 @@ const (
 	slowWindow = 5.0
 	// After a refused canary the next one is delayed by up to this part of the wait.
 	canaryApart = 0.25
-	// A longer wait may be in milliseconds instead of seconds. The first time, a canary
-	// finds out. Shorter ones are not doubted, since daily quotas have them.
+	// Such a wait, or a longer one, may be in milliseconds instead of seconds: the bound on
+	// advertised waits has cut it to a day. The first time, a canary finds out. Shorter ones
+	// are not doubted, since daily quotas have them.
 	unbelievable, otherUnit = 24 * time.Hour, 1000
 	saneWaits               = 2 // after this many shorter waits it is not doubted
 	// If an advertised limit is used up whenever a canary arrives, others use it: the next
-	// canary waits at most this long, or twice the time until all units have returned.
-	contended = 10 * time.Second
+	// canary waits at most this long, or twice the time until all units have returned. After
+	// every second refusal it waits twice as long, up to the maximum.
+	contended, maxContended = 10 * time.Second, time.Minute
 	// For longer waits a common instant may be somewhat earlier.
 	farAway = 5 * time.Minute
 	// In a block that canaries do not lengthen, the next one waits an eighth of the block's
@@ -201,6 +203,8 @@ const (
 	// A limit that explains this many consecutive refusals, each within this many attempts
 	// of the last, is not the one that refuses.
 	maxExplained, rareRefusal = 4, 20.0
+	// The same if it is within this many times the refusals since then.
+	rarePart = 10.0
 	// A refusal that an advertised limit explains increases the margin by this.
 	grazed, maxGrazed = 0.01, 0.08
 	// Others use the limit too if less than this part of it was our own use at the refusal.
