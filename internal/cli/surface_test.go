@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
 	facade "github.com/headway-go/headway"
@@ -426,7 +428,15 @@ func TestProfilesAreListedAndShown(t *testing.T) {
 }
 
 func TestSchemaPrintsOneKindOfFile(t *testing.T) {
-	for _, kind := range newSchema().ValidArgs {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(schemas, &all); err != nil {
+		t.Fatal(err)
+	}
+	kinds := slices.Sorted(maps.Keys(all))
+	if diff := cmp.Diff(kinds, newSchema().ValidArgs); diff != "" {
+		t.Error(diff)
+	}
+	for _, kind := range kinds {
 		code, out, errs := headway(t, "schema", kind)
 		var schema map[string]any
 		if err := json.Unmarshal([]byte(out), &schema); code != 0 || err != nil || schema["$schema"] != "https://json-schema.org/draft/2020-12/schema" {
