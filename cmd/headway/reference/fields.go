@@ -249,7 +249,7 @@ func (s *shape) complete(read reader, name string, known []string, named []*shap
 		return fmt.Errorf("the reader takes %s, of which fields.txtar has no value", join(s.path, name))
 	}
 	var err error
-	for _, o := range s.seen {
+	for _, o := range slices.Backward(s.seen) { // the last has fields that were added, which others may need
 		for _, more := range append([]string{""}, known...) {
 			c := change{at: o.node, add: pairs{{name, value(name)}}}
 			if more != "" && (more == name || o.node.Get(more) != nil || value(more) == nil) {
