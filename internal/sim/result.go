@@ -356,14 +356,22 @@ func WriteBulkTable(w io.Writer, results []BulkResult) error {
 
 func writeTable[R any](w io.Writer, columns []column[R], results []R) error {
 	rows := make([][]string, len(results)+1)
-	widths := make([]int, len(columns))
-	for i, c := range columns {
+	for _, c := range columns {
 		rows[0] = append(rows[0], c.name)
 		for r := range results {
 			rows[r+1] = append(rows[r+1], c.cell(&results[r]))
 		}
-		for _, row := range rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
+	}
+	return Tabulate(w, rows, func(i int) bool { return i < texts || i == len(columns)-1 })
+}
+
+// Tabulate writes rows of cells as columns that are two spaces apart and aligned to the
+// right, except where left returns true.
+func Tabulate(w io.Writer, rows [][]string, left func(i int) bool) error {
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
 	var b strings.Builder
@@ -371,18 +379,13 @@ func writeTable[R any](w io.Writer, columns []column[R], results []R) error {
 		for i, cell := range row {
 			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
 			switch {
-			case i == len(row)-1:
-				b.WriteString("  " + cell)
-			case i < texts:
-				b.WriteString(cell + pad + "  ")
-			default:
-				b.WriteString(pad + cell)
-				if i < len(row)-2 {
-					b.WriteString("  ")
-				}
+			case !left(i):
+				row[i] = pad + cell
+			case i < len(row)-1:
+				row[i] = cell + pad
 			}
 		}
-		b.WriteByte('\n')
+		b.WriteString(strings.Join(row, "  ") + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

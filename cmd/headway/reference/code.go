@@ -215,60 +215,38 @@ func (s *sources) metrics() (all []metric, err error) {
 		t, _ := strconv.Unquote(lit.Value)
 		return t
 	}
-	counted := map[string]bool{} // variables of describe that are given as counters
-	for _, f := range files {
-		ast.Inspect(f, func(n ast.Node) bool {
-			if c, ok := n.(*ast.CallExpr); ok && len(c.Args) > 1 {
-				if by, ok := c.Fun.(*ast.Ident); ok && by.Name == "counter" {
-					if v, ok := c.Args[0].(*ast.Ident); ok {
-						counted[v.Name] = true
-					}
-				}
-			}
-			return true
-		})
+	kind := func(name string) string {
+		if strings.HasSuffix(name, "_total") { // as promlint has it
+			return "counter"
+		}
+		return "gauge"
 	}
 	for _, f := range files {
-		variable := ""
 		ast.Inspect(f, func(n ast.Node) bool {
 			switch n := n.(type) {
-			case *ast.ValueSpec:
-				variable = n.Names[0].Name
 			case *ast.CallExpr:
 				if len(n.Args) < 2 || !strings.HasPrefix(text(n.Args[0]), "headway_") {
 					break
 				}
-				m := metric{word: word{text(n.Args[0]), text(n.Args[1])}}
+				m := metric{word: word{text(n.Args[0]), text(n.Args[1])}, kind: kind(text(n.Args[0]))}
 				for _, l := range n.Args[2:] {
 					m.labels = append(m.labels, text(l))
 				}
-				switch by := n.Fun.(*ast.Ident).Name; {
-				case by == "time":
+				if n.Fun.(*ast.Ident).Name == "time" {
 					m.kind, m.labels = "histogram", []string{"provider"}
-				case by == "count" || counted[variable]:
-					m.kind = "counter"
-				default:
-					m.kind = "gauge"
 				}
 				all = append(all, m)
 			case *ast.CompositeLit:
-				m := metric{kind: "gauge"}
+				fields := map[string]string{}
 				for _, e := range n.Elts {
 					if kv, ok := e.(*ast.KeyValueExpr); ok {
-						switch key, _ := kv.Key.(*ast.Ident); {
-						case key == nil:
-						case key.Name == "Name":
-							m.name = text(kv.Value)
-						case key.Name == "Help":
-							m.meaning = text(kv.Value)
+						if key, ok := kv.Key.(*ast.Ident); ok {
+							fields[key.Name] = text(kv.Value)
 						}
 					}
 				}
-				if of, ok := n.Type.(*ast.SelectorExpr); ok && of.Sel.Name == "CounterOpts" {
-					m.kind = "counter"
-				}
-				if m.name != "" {
-					all = append(all, m)
+				if name := fields["Name"]; name != "" {
+					all = append(all, metric{word: word{name, fields["Help"]}, kind: kind(name)})
 				}
 			}
 			return true

@@ -10,7 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/headway-go/headway/internal/sim"
 )
 
 // Report is the result of a law on a population. Its JSON has these fields in this order;
@@ -307,26 +308,14 @@ func (r *Report) WriteText(w io.Writer) error {
 	columns := slices.DeleteFunc(slices.Clone(columns), func(c column) bool {
 		return c.name == "bound" && r.All.Bound == nil || (c.name == "alone" || c.name == "overshoot") && r.All.Alone == nil
 	})
-	widths := make([]int, len(columns))
-	for i, c := range columns {
+	for _, c := range columns {
 		rows[0] = append(rows[0], c.name)
 		for g := range groups {
 			rows[g+1] = append(rows[g+1], c.cell(&groups[g]))
 		}
-		for _, row := range rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-		}
 	}
-	for _, row := range rows {
-		for i, cell := range row {
-			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if i == 0 {
-				b.WriteString(cell + pad)
-			} else {
-				b.WriteString("  " + pad + cell)
-			}
-		}
-		b.WriteByte('\n')
+	if err := sim.Tabulate(&b, rows, func(i int) bool { return i == 0 }); err != nil {
+		return err
 	}
 	if len(r.Targets) > 0 {
 		b.WriteByte('\n')
