@@ -382,19 +382,25 @@ func (p *Proxy) decrypt(near net.Conn, host, authority string) {
 
 // state is called when a connection inside a tunnel begins, has a request, or ends. Programs
 // that know the provider's key by heart often look at it after the handshake, and end the
-// connection without a request.
+// connection without a request. Browsers do so with one that they do not need beside another.
 func (p *Proxy) state(c net.Conn, s http.ConnState) {
 	t := tunnelOf(c)
-	if t == nil || t.scheme != "https" || t.asked.Load() || s != http.StateActive && s != http.StateClosed {
+	if t == nil || t.scheme != "https" {
 		return
 	}
 	host, _, _ := split(t.authority, "443")
-	switch {
-	case s == http.StateActive:
-		t.asked.Store(true)
-		p.counts.trust(host)
-	case !p.counts.trusted(host) && !t.late.Load() && p.ctx.Err() == nil:
-		p.distrusted(host)
+	switch s {
+	case http.StateNew:
+		p.counts.opened(host)
+	case http.StateActive:
+		if t.asked.CompareAndSwap(false, true) {
+			p.counts.trust(host)
+		}
+	case http.StateHijacked, http.StateClosed:
+		if p.counts.closed(host) && !t.late.Load() && p.ctx.Err() == nil {
+			p.distrusted(host)
+		}
+	case http.StateIdle:
 	}
 }
 

@@ -37,6 +37,7 @@ type counts struct {
 	tunneled map[string]int64
 	distrust map[string]int64 // programs that rejected the certificate
 	requests map[string]int64 // decrypted connections that had a request
+	open     map[string]int   // decrypted connections that are open
 }
 
 func add(to *map[string]int64, host string) {
@@ -71,10 +72,26 @@ func (c *counts) trust(host string) {
 	add(&c.requests, host)
 }
 
-func (c *counts) trusted(host string) bool {
+// opened notes a decrypted connection to a host.
+func (c *counts) opened(host string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.requests[host] > 0
+	if c.open == nil {
+		c.open = map[string]int{}
+	}
+	c.open[host]++
+}
+
+// closed notes the end of a decrypted connection, and reports whether it was the last one to a
+// host that no program has sent a request to.
+func (c *counts) closed(host string) (unused bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open[host]--; c.open[host] > 0 {
+		return false
+	}
+	delete(c.open, host)
+	return c.requests[host] == 0
 }
 
 func (c *counts) distrusted(host string) bool {

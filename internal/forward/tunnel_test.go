@@ -99,7 +99,7 @@ func TestAClientThatLooksAtTheKeyAfterTheHandshakeIsPinned(t *testing.T) {
 func aClientThatLooksAtTheKeyAfterTheHandshakeIsPinned(t *testing.T) {
 	for _, two := range []bool{false, true} {
 		var distrusted []string
-		w := newWorld(t, two, Options{PassThrough: true, Hosts: []string{"api.test", "other.test", "late.test"}, OnDistrust: func(host string) { distrusted = append(distrusted, host) }},
+		w := newWorld(t, two, Options{PassThrough: true, Hosts: []string{"api.test", "other.test", "late.test", "idle.test"}, OnDistrust: func(host string) { distrusted = append(distrusted, host) }},
 			http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		if _, _, err := w.do(w.request(http.MethodGet, "/", nil)); err != nil {
 			t.Fatal(err)
@@ -125,8 +125,27 @@ func aClientThatLooksAtTheKeyAfterTheHandshakeIsPinned(t *testing.T) {
 		if s := w.proxy.Summary(); !slices.Equal(s.Distrusted, []Host{{"other.test", 1}}) || !slices.Equal(s.Tunneled, []Host{{"other.test", 2}}) || !slices.Equal(distrusted, []string{"other.test"}) {
 			t.Errorf("%+v, %v", s, distrusted)
 		}
-		idle, _ := w.raw("late.test:443")                                                                                    // the proxy ends it
-		if err := tls.Client(idle, &tls.Config{InsecureSkipVerify: true, ServerName: "late.test"}).Handshake(); err != nil { //nolint:gosec // as above
+		var spare []*tls.Conn // of two, the program needs one
+		for range 2 {
+			c, _ := w.raw("late.test:443")
+			secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, ServerName: "late.test"}) //nolint:gosec // as above
+			if err := secure.Handshake(); err != nil {
+				t.Fatal(err)
+			}
+			spare = append(spare, secure)
+		}
+		synctest.Wait()
+		_ = spare[0].Close()
+		synctest.Wait()
+		_, _ = io.WriteString(spare[1], "GET / HTTP/1.1\r\nHost: late.test\r\n\r\n")
+		synctest.Wait()
+		_ = spare[1].Close()
+		synctest.Wait()
+		if s := w.proxy.Summary(); len(s.Distrusted) != 1 {
+			t.Errorf("a spare connection: %+v", s)
+		}
+		idle, _ := w.raw("idle.test:443")                                                                                    // the proxy ends it
+		if err := tls.Client(idle, &tls.Config{InsecureSkipVerify: true, ServerName: "idle.test"}).Handshake(); err != nil { //nolint:gosec // as above
 			t.Fatal(err)
 		}
 		time.Sleep(2 * headerTime)
