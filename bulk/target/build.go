@@ -93,8 +93,7 @@ func (s section) http() *HTTP {
 	case !h.Single && placeholder.MatchString(h.template):
 		s.Fail("url", "has a field of the row, which a request for many rows cannot have: set single: true")
 	}
-	methods := []string{http.MethodPost, http.MethodPut, http.MethodPatch}
-	configfile.Choice(s.Section, "method", &h.Method, map[string]string{methods[0]: methods[0], methods[1]: methods[1], methods[2]: methods[2]}, methods...)
+	configfile.OneOf(s.Section, "method", &h.Method, http.MethodPost, http.MethodPut, http.MethodPatch)
 	h.Body = s.body(h.Single)
 	h.KeyHeader, h.Resend = s.resend()
 	a := s.below("answer")
@@ -151,8 +150,7 @@ func (s section) dataverse() *Dataverse {
 		}
 		d.Key = append(d.Key, n.Value)
 	}
-	operations := map[string]Operation{"create": Create, "update": Update, "upsert": Upsert}
-	configfile.Choice(s.Section, "operation", &d.Operation, operations, "create", "update", "upsert")
+	configfile.OneOf(s.Section, "operation", &d.Operation, Create, Update, Upsert)
 	s.Require("operation", "create, update or upsert")
 	if d.Operation == Create && len(d.Key) > 0 {
 		s.Fail("key", "is for update and upsert; create has none")

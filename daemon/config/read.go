@@ -199,7 +199,7 @@ func (m section) keys(list string, admin bool) (all []keys.Key) {
 		if admin {
 			k.Role = Admin
 		} else {
-			configfile.Choice(s.Section, "role", &k.Role, map[string]Role{"viewer": Viewer, "operator": Operator, "admin": Admin}, "viewer", "operator", "admin")
+			configfile.OneOf(s.Section, "role", &k.Role, Viewer, Operator, Admin)
 		}
 		s.Text("id", &k.ID)
 		k.Hash = s.Value("hash").Reveal()

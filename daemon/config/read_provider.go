@@ -119,9 +119,7 @@ func (m section) provider(name string, profiles []string) Provider {
 		m.Duration(f.key, f.into, time.Millisecond, 24*time.Hour)
 	}
 	m.upstreamTLS(&p)
-	configfile.Choice(m.Section, "inject_usage", &p.InjectUsage, map[string]egress.InjectUsage{
-		"auto": egress.InjectAuto, "always": egress.InjectAlways, "never": egress.InjectNever,
-	}, "auto", "always", "never")
+	configfile.OneOf(m.Section, "inject_usage", &p.InjectUsage, egress.InjectAuto, egress.InjectAlways, egress.InjectNever)
 	m.Duration("max_wait", &p.MaxWait, time.Millisecond, time.Hour)
 	m.Size("max_body", &p.MaxBody, 1<<10, 1<<30)
 	if p.MaxUpload = egress.DefaultMaxUpload; m.Has("max_body") {
@@ -195,16 +193,14 @@ func (p *Provider) complete() {
 // description reads the API: a known name, and settings in which the owner's upstream
 // differs.
 func (m section) description(p *Provider) {
-	apis := make(map[string]provider.API)
-	var order []string
+	var names []string
 	for _, a := range provider.APIs() {
-		apis[string(a)] = a
-		order = append(order, string(a))
+		names = append(names, string(a))
 	}
 	var set provider.Settings
 	before := m.File().Failed()
-	configfile.Choice(m.Section, "api", &set.API, apis, order...)
-	m.Require("api", "one of "+strings.Join(order, ", "))
+	configfile.OneOf(m.Section, "api", &set.API, provider.APIs()...)
+	m.Require("api", "one of "+strings.Join(names, ", "))
 	m.upstream(&set)
 	if s := m.below("auth"); s.Section != nil {
 		s.Text("header", &set.AuthHeader)
@@ -230,9 +226,7 @@ func (m section) description(p *Provider) {
 // fleet reads the provider's mode in a fleet.
 func (m section) fleet(p *Provider) {
 	p.Fleet = FleetShare
-	configfile.Choice(m.Section, "fleet", &p.Fleet, map[string]FleetMode{
-		"share": FleetShare, "wait": FleetWait, "none": FleetNone,
-	}, "share", "wait", "none")
+	configfile.OneOf(m.Section, "fleet", &p.Fleet, FleetShare, FleetWait, FleetNone)
 	if m.Has("fleet") && p.Pacing == nil && p.Fleet != FleetNone {
 		m.fail("fleet", "given beside pacing: off", "one of both: without pacing there is no pace to share")
 	}

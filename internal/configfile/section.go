@@ -181,7 +181,17 @@ func (n *Node) plain(into *string) bool {
 	return true
 }
 
-// Choice reads one of a few words, which problems list in order.
+// OneOf reads one of a few words that are themselves the values.
+func OneOf[T ~string](s *Section, key string, into *T, words ...T) {
+	values, order := make(map[string]T, len(words)), make([]string, len(words))
+	for i, w := range words {
+		values[string(w)], order[i] = w, string(w)
+	}
+	Choice(s, key, into, values, order...)
+}
+
+// Choice reads one of a few words, which problems list in order, as the value that it
+// stands for.
 func Choice[T any](s *Section, key string, into *T, words map[string]T, order ...string) {
 	n := s.Take(key)
 	if n == nil {

@@ -212,7 +212,7 @@ func (p *Profile) readClass(s *configfile.Section, c *Class) {
 			continue
 		}
 		limit := Limit{Kind: Window, Unit: signal.UnitRequests, Source: p.source(l)}
-		configfile.Choice(l, "kind", &limit.Kind, map[string]LimitKind{"window": Window, "bucket": Bucket, "in_flight": InFlight}, "window", "bucket", "in_flight")
+		configfile.OneOf(l, "kind", &limit.Kind, Window, Bucket, InFlight)
 		l.Require("size", "a number above 0")
 		l.Number("size", &limit.Size, 1e-6, 1e15)
 		if limit.Kind != InFlight {
@@ -268,7 +268,7 @@ func (p *Profile) advertises(s *configfile.Section) Advertised {
 	s.Text("name", &a.Name)
 	s.Text("unit", &a.Unit)
 	in := "header"
-	configfile.Choice(s, "in", &in, map[string]string{"header": "header", "body": "body"}, "header", "body")
+	configfile.OneOf(s, "in", &in, "header", "body")
 	a.Body = in == "body"
 	for _, f := range []field{
 		{"limit", &a.Limit}, {"remaining", &a.Remaining}, {"used", &a.Used}, {"used_of", &a.UsedOf}, {"reset", &a.Reset}, {"refill_per_second", &a.RefillPerSec},

@@ -96,7 +96,7 @@ func Section(n *configfile.Node) Settings {
 	}
 	before, s := m.File().Failed(), Settings{spread: map[string]bool{}}
 	configfile.Choice(m, "log_level", &s.LogLevel, levels, levelNames...)
-	configfile.Choice(m, "fleet", &s.Fleet, map[string]string{"share": "share", "wait": "wait", "none": "none"}, "share", "wait", "none")
+	configfile.OneOf(m, "fleet", &s.Fleet, "share", "wait", "none")
 	s.Ahead = DefaultAhead
 	m.Duration("fleet_ahead", &s.Ahead, 0, time.Second)
 	if m.Has("fleet_ahead") && s.Fleet == "none" {
