@@ -89,10 +89,12 @@ const MaxWait = 5 * time.Minute
 // Until repeats a check until it holds, for [MaxWait] at most.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(MaxWait); !holds(); time.Sleep(2 * time.Millisecond) {
+	deadline := time.Now().Add(MaxWait)
+	for pause := 2 * time.Millisecond; !holds(); pause = min(2*pause, 20*time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %v: %s", MaxWait, what)
 		}
+		time.Sleep(pause)
 	}
 }
 

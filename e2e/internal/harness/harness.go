@@ -160,11 +160,9 @@ func Eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), maxWait)
 	defer cancel()
-	look := time.NewTicker(2 * time.Millisecond)
-	defer look.Stop()
-	for !holds() {
+	for pause := 2 * time.Millisecond; !holds(); pause = min(2*pause, 50*time.Millisecond) { // looking takes time from what is looked at
 		select {
-		case <-look.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			t.Fatalf("not within %v: %s", maxWait, what)
 		}
