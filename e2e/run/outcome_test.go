@@ -32,6 +32,7 @@ const (
 	elsewhere   = "http://169.254.169.254/secrets" // where a redirect leads
 	asOutcome   = "RUN_OUTCOMES"                   // makes the test's binary print what it gets of a host
 	outcomeHTTP = "RUN_OUTCOMES_HTTP"              // 1 or 2
+	asCost      = "RUN_COSTS"                      // has it print how long it takes instead
 )
 
 // peculiar is a provider whose answers are the uncommon ones.
@@ -122,8 +123,8 @@ func (p *pattern) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// outcomes asks a host for everything, and prints what a program sees of the answers.
-func outcomes(host string) {
+// newClient returns a client that speaks the version of HTTP that is asked for.
+func newClient() *http.Client {
 	through := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DisableCompression: true, ForceAttemptHTTP2: os.Getenv(outcomeHTTP) == "2",
 		MaxIdleConnsPerHost: streams,
@@ -131,7 +132,12 @@ func outcomes(host string) {
 	if !through.ForceAttemptHTTP2 {
 		through.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
 	}
-	c := &http.Client{Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: through, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// outcomes asks a host for everything, and prints what a program sees of the answers.
+func outcomes(host string) {
+	c := newClient()
 	size, _ := strconv.Atoi(os.Getenv("N"))
 	ask := func(method, path string, body io.Reader, change func(*http.Request)) string {
 		var early []int
@@ -244,5 +250,88 @@ func TestTheOutcomeIsThatOfADirectCall(t *testing.T) {
 	}
 	if asked, _ := w.asked.Load("169.254.169.254:80"); asked != nil {
 		t.Error("the proxy followed a redirect")
+	}
+}
+
+// costs prints the median time of a small request on a kept connection, and the times of a
+// download and of an upload at 50 MB/s, in nanoseconds.
+func costs(host string) {
+	c := newClient()
+	size, _ := strconv.Atoi(os.Getenv("N"))
+	took := func(method, path string, body io.Reader) time.Duration {
+		r, _ := http.NewRequestWithContext(context.Background(), method, "https://"+host+path, body)
+		began := time.Now()
+		res, err := c.Do(r)
+		if err != nil || res.StatusCode != http.StatusOK {
+			fmt.Fprintln(os.Stderr, res, err)
+			os.Exit(1)
+		}
+		_, err = io.Copy(io.Discard, res.Body)
+		if _ = res.Body.Close(); err != nil {
+			os.Exit(1)
+		}
+		return time.Since(began)
+	}
+	small := make([]time.Duration, max(20, size/100_000))
+	for i := range small {
+		small[i] = took("GET", "/f/1", nil)
+	}
+	slices.Sort(small)
+	began := time.Now()
+	paced := &pacedReader{from: io.LimitReader(&pattern{}, int64(size)), rate: 50 << 20, began: began}
+	fmt.Println(small[len(small)/2].Nanoseconds(), took("GET", "/slow", nil).Nanoseconds(), took("PUT", "/bucket/one", paced).Nanoseconds())
+}
+
+// pacedReader gives so many bytes a second, from the first read on.
+type pacedReader struct {
+	from  io.Reader
+	rate  float64
+	began time.Time
+	n     int
+}
+
+func (p *pacedReader) Read(b []byte) (int, error) {
+	if p.n == 0 {
+		p.began = time.Now()
+	}
+	time.Sleep(time.Until(p.began.Add(time.Duration(float64(p.n) / p.rate * float64(time.Second)))))
+	n, err := p.from.Read(b)
+	p.n += n
+	return n, err
+}
+
+// What the proxy adds is logged, since it depends on the machine: a long run takes turns with
+// 200 MB from and to nginx, and with 2,000 small requests.
+func TestWhatTheProxyAdds(t *testing.T) {
+	w := newWorld(t)
+	size, rounds := longtest.Size(1<<20, 200<<20), longtest.Size(1, 6)
+	harness.Write(t, filepath.Join(w.dir, "www", "slow"), strings.Repeat("0123456789abcdef", size/16))
+	const host = "cost.free.headway.test"
+	for _, version := range []string{"1", "2"} {
+		env := append(w.env(t), asOutcome+"="+host, asCost+"=1", outcomeHTTP+"="+version, "N="+strconv.Itoa(size))
+		figures := map[bool][3][]time.Duration{}
+		for i := range 2 * rounds {
+			governed := i%2 == 1
+			args := []string{os.Args[0]}
+			if governed {
+				args = []string{harness.Program(), "run", "--state", w.state, "--host", host, "-q", "--", os.Args[0]}
+			}
+			o := harness.LaunchAs(t, nil, w.dir, env, args...).Wait(t)
+			cells, all := strings.Fields(o.Stdout), figures[governed]
+			if o.Code != 0 || len(cells) != len(all) {
+				t.Fatal(o)
+			}
+			for k, cell := range cells {
+				ns, _ := strconv.Atoi(cell)
+				all[k] = append(all[k], time.Duration(ns))
+			}
+			figures[governed] = all
+		}
+		for k, what := range []string{"a small request", "the download", "the upload"} {
+			plain, run := figures[false][k], figures[true][k]
+			slices.Sort(plain)
+			slices.Sort(run)
+			t.Logf("HTTP/%s, %s: %v direct, %v through headway run; at best %v and %v", version, what, plain[len(plain)/2], run[len(run)/2], plain[0], run[0])
+		}
 	}
 }

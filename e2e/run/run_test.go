@@ -44,7 +44,11 @@ func TestMain(m *testing.M) {
 		os.Exit(client())
 	}
 	if host := os.Getenv(asOutcome); host != "" {
-		outcomes(host)
+		if os.Getenv(asCost) != "" {
+			costs(host)
+		} else {
+			outcomes(host)
+		}
 		os.Exit(0)
 	}
 	os.Exit(harness.Run(m, harness.Setup{MaxWait: 15 * time.Minute, Parallel: 32}))
@@ -88,6 +92,7 @@ http {
 const places = `
 		location /f/ { try_files /one =404; }
 		location /api/v3/f/ { try_files /one =404; }
+		location = /slow { try_files /slow =404; limit_rate 50m; }
 		location ~ ^/tree- { autoindex on; }
 		location ~ ^/npm/p([0-9]+)$ { default_type application/json; try_files /npm/p$1.json =404; }
 		location ~ ^/(bucket|full-)  { proxy_pass http://{bucket}; proxy_set_header Host $host; }

@@ -115,6 +115,9 @@ func (g *governing) serve(cmd *cobra.Command, listen, file string) (err error) {
 		return &exitError{code: exitRefused, err: fmt.Errorf("another \"headway proxy\" has the state folder: %w", err)}
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
+	g.onDistrust = func(host string) { // the summary is far off
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "headway: warning: a program does not accept the certificate for %s (see --pass-through)\n", host)
+	}
 	of, err := g.open(cmd, listen, files)
 	if err != nil {
 		return err

@@ -36,7 +36,8 @@ type governing struct {
 	ceiling                 time.Duration
 	state                   string
 
-	rules []forward.Rule // of the hosts, in the order in which they were named
+	rules      []forward.Rule // of the hosts, in the order in which they were named
+	onDistrust func(host string)
 }
 
 func (g *governing) flags(cmd *cobra.Command) {
@@ -196,6 +197,7 @@ func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy,
 		Options: forward.Options{
 			Hosts: g.patterns(), All: g.all, PassThrough: g.passThrough, Profile: forward.Profiles(g.rules, profileFolders()...),
 			MaxWait: g.maxWait, MaxOutage: g.maxOutage, Resend: g.resend, Ceiling: g.ceiling, Fleet: shared, Learned: learned,
+			OnDistrust: g.onDistrust,
 		},
 		Authority: g.state, Address: address, Files: files, Getenv: os.Getenv,
 	})
