@@ -13,9 +13,11 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -775,14 +777,86 @@ func (w *world) many(n int) {
 	}
 }
 
+// BenchmarkOverviewOf500 asks for a page of 500 connections.
 func BenchmarkOverviewOf500(b *testing.B) {
 	w := newWorld(b)
 	w.many(500)
+	n, began := 0, processorTime(b)
 	for b.Loop() {
+		n++
 		if rec := w.get(console.Path); rec.Code != http.StatusOK {
 			b.Fatal(rec.Code)
 		}
 	}
+	b.ReportMetric(float64((processorTime(b)-began).Milliseconds())/float64(n), "cpu-ms/op")
+}
+
+// discard is a client that reads all there is and keeps nothing.
+type discard struct {
+	header http.Header
+	parts  int
+}
+
+func (d *discard) Header() http.Header { return d.header }
+func (d *discard) WriteHeader(int)     {}
+func (d *discard) Flush()              {}
+func (d *discard) Write(b []byte) (int, error) {
+	d.parts += bytes.Count(b, []byte("<template>"))
+	return len(b), nil
+}
+
+// BenchmarkLiveOf500 changes each of 500 connections once a second, as long as the stream of
+// a page shows them: an operation is a second of it. It reports the processor time that it
+// takes, in ms a second, and by how much the heap grows from the tenth second to the last.
+func BenchmarkLiveOf500(b *testing.B) {
+	w := newWorld(b)
+	w.many(500)
+	for i := 1; i < 500; i += 2 {
+		w.live = append(w.live, paced(fmt.Sprintf("many-%03d", i)))
+	}
+	slices.SortFunc(w.live, func(a, b api.Live) int { return strings.Compare(a.Connection, b.Connection) })
+	ctx, end := context.WithCancel(b.Context())
+	client := &discard{header: http.Header{}}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		w.ServeHTTP(client, httptest.NewRequestWithContext(ctx, http.MethodGet, console.Path+"live?page=overview", nil))
+	})
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	n, began, early := 0, processorTime(b), uint64(0)
+	for b.Loop() {
+		n++
+		time.Sleep(time.Second)
+		w.mu.Lock()
+		w.live = slices.Clone(w.live)
+		for i := range w.live {
+			w.live[i].Rate = event.NewRate(time.Duration(20+n%50)*time.Millisecond, 10*time.Millisecond)
+		}
+		w.mu.Unlock()
+		if n == 10 {
+			early = heap()
+		}
+	}
+	b.ReportMetric(float64((processorTime(b)-began).Milliseconds())/float64(n), "cpu-ms/s")
+	if n > 10 {
+		b.ReportMetric(float64(int64(heap()-early))/1024, "KiB-grown")
+	}
+	end()
+	ended.Wait()
+	b.ReportMetric(float64(client.parts)/float64(n), "updates/s")
+}
+
+// processorTime is that of this process so far.
+func processorTime(b *testing.B) time.Duration {
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(use.Utime.Nano() + use.Stime.Nano())
 }
 
 // listen takes an address again that was just given back.
