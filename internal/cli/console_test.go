@@ -18,11 +18,13 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/calls"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/quota"
+	"github.com/headway-go/headway/reason"
 )
 
 // typed is what a command wrote; ready is closed when a line is whole.
@@ -134,6 +136,40 @@ func TestTopWritesLinesWhereThereIsNoTerminal(t *testing.T) {
 	}
 	if code, _, _ := headway(t, "top", "--interval", "1ms"); code != exitUsage {
 		t.Errorf("too often: exit %d", code)
+	}
+}
+
+// TestTopKnowsWhatItDoesNotKnow: what is unknown is neither a number nor green.
+func TestTopKnowsWhatItDoesNotKnow(t *testing.T) {
+	rate := func(change func(*event.Rate)) console.Row {
+		r := console.Row{Name: "a", State: "unknown", Tone: console.Plain}
+		r.Rate.Rate = event.NewRate(time.Second, time.Second)
+		r.Known().LastBackoff = &event.Backoff{Reason: reason.RateLimited.Reason(), AtIntervalMS: 1000, At: time.Now()}
+		change(r.Known())
+		return r
+	}
+	today := time.Now().Local().Format("15:04") + " rate limited"
+	for name, tt := range map[string]struct {
+		row  console.Row
+		want string
+	}{
+		"nothing":           {console.Row{Name: "a", State: "unknown", Tone: console.Plain}, "a|unknown|unknown|unknown|unknown|-"},
+		"everything":        {rate(func(*event.Rate) {}), "a|unknown|1/s|1/s|" + today + "|-"},
+		"no rate":           {rate(func(r *event.Rate) { r.EffectiveRatePerMin = 0 }), "a|unknown|unknown|1/s|" + today + "|-"},
+		"no ceiling":        {rate(func(r *event.Rate) { r.CeilingRatePerMin = 0 }), "a|unknown|1/s|none|" + today + "|-"},
+		"no back-off":       {rate(func(r *event.Rate) { r.LastBackoff = nil }), "a|unknown|1/s|1/s|none|-"},
+		"no time of it":     {rate(func(r *event.Rate) { r.LastBackoff.At = time.Time{} }), "a|unknown|1/s|1/s|rate limited|-"},
+		"nothing is owed":   {console.Row{Name: "a", Status: &collect.ConnectionStatus{}}, "a||unknown|unknown|unknown|0"},
+		"something is owed": {console.Row{Name: "a", Status: &collect.ConnectionStatus{Owed: map[string]int64{"rate_limited": 3}}}, "a||unknown|unknown|unknown|3"},
+	} {
+		if got := strings.Join(cells(tt.row), "|"); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+		b := &board{watcher: watcher{source: "here", every: time.Second}, width: 80, height: 24}
+		b.Update(seen{rows: []console.Row{tt.row}, at: time.Now()})
+		if text := b.text(); strings.Contains(text, paint[console.Good]) {
+			t.Errorf("%s is green: %q", name, text)
+		}
 	}
 }
 

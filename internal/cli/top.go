@@ -144,7 +144,10 @@ func cells(r console.Row) []string {
 		}
 		if b := k.LastBackoff; b != nil {
 			layout := "15:04 "
-			if time.Since(b.At) > 12*time.Hour {
+			switch {
+			case b.At.IsZero():
+				layout = ""
+			case time.Since(b.At) > 12*time.Hour:
 				layout = "Jan _2 "
 			}
 			backoff = b.At.Local().Format(layout) + strings.ReplaceAll(b.Reason.String(), "_", " ")

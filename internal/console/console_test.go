@@ -280,6 +280,22 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 		"no pacing":         {stored(func(s *collect.ConnectionStatus) { s.Pacing = nil }), []string{"<dt>Stored rate</dt><dd>unknown</dd>", "<dt>Under way, waiting</dt><dd>unknown</dd>", "<dt>Circuit</dt><dd>unknown</dd>", "<dt>Bound by</dt><dd>unknown</dd>"}},
 		"state unheard of":  {stored(func(s *collect.ConnectionStatus) { s.LastRun.State = "dreaming" }), []string{`<span class="state plain">dreaming</span>`}},
 		"no start":          {stored(func(s *collect.ConnectionStatus) { s.LastRun.Started, s.LastRun.Ended = time.Time{}, time.Time{} }), nil},
+		"no times at all": {stored(func(s *collect.ConnectionStatus) {
+			*s.LastRun = collect.Run{ID: "run-a", Connection: "a"}
+			s.Pacing.RecordedAt = time.Time{}
+		}), nil},
+		"no back-off's": {bare(func(l *api.Live) { l.Rate.LastBackoff = &event.Backoff{} }), []string{"at unknown, none, unknown"}},
+		"an empty call": {func(w *world) { w.live = []api.Live{paced("a")}; w.calls.Add(calls.Of(&egress.CallLog{})) }, nil},
+		"an empty gap":  {func(w *world) { w.live = []api.Live{paced("a")}; w.owed = []collect.Gap{{}} }, nil},
+		"an empty change": {func(w *world) {
+			w.live = []api.Live{paced("a")}
+			w.trace = []event.Event{{}}
+			w.runs = []collect.Run{{ID: "run-a"}}
+		}, nil},
+		"an empty member": {func(w *world) {
+			w.live = []api.Live{paced("a")}
+			w.fleet = []fleet.Credential{{Members: []fleet.Member{{}}}}
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -290,18 +306,23 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 					t.Errorf("the page lacks %s:\n%s", want, page)
 				}
 			}
-			for _, path := range []string{"", "runs", "gaps"} {
-				if rec := w.get(console.Path + path); rec.Code != http.StatusOK {
+			paths := []string{"", "connection?name=a", "runs", "gaps", "quotas", "calls", "audit", "fleet", "simulator", "profiles"}
+			if len(w.runs) > 0 {
+				paths = append(paths, "run?id=run-a")
+			}
+			for _, path := range paths {
+				rec := w.get(console.Path + path)
+				if rec.Code != http.StatusOK {
 					t.Errorf("%q: %d %s", path, rec.Code, rec.Body)
+				}
+				for _, zero := range []string{"0001", "+Inf", "NaN", "%!", "2562047h", "106751", ">0</span>", "&lt;nil&gt;"} {
+					if strings.Contains(rec.Body.String(), zero) {
+						t.Errorf("%q has %q:\n%s", path, zero, rec.Body)
+					}
 				}
 			}
 			if all := w.get(console.Path).Body.String(); name == "no rate" && strings.Contains(all, `good"`) {
 				t.Errorf("something is good: %s", all)
-			}
-			for _, zero := range []string{`0001`, "+Inf", "NaN", "%!"} {
-				if strings.Contains(page, zero) {
-					t.Errorf("the page has %q:\n%s", zero, page)
-				}
 			}
 		})
 	}

@@ -372,18 +372,33 @@ var functions = template.FuncMap{
 		}
 		return story.Unknown
 	},
-	"since": func(from, at time.Time) string { return "+" + story.Clock(at.Sub(from)) },
-	"ms":    func(ms float64) string { return story.Clock(time.Duration(ms * float64(time.Millisecond))) },
+	"since": func(from, at time.Time) string {
+		if from.IsZero() || at.IsZero() {
+			return story.Unknown
+		}
+		return "+" + story.Clock(at.Sub(from))
+	},
+	"ms": func(ms float64) string { return story.Clock(time.Duration(ms * float64(time.Millisecond))) },
 	"name": func(name string) string {
 		if name == "" {
 			return "none"
 		}
 		return short(name)
 	},
-	"in":    func(ms int64) string { return story.Clock(time.Duration(ms) * time.Millisecond) },
-	"when":  when,
-	"stamp": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"date":  func(t time.Time) string { return t.Local().Format(time.DateTime) },
+	"in":   func(ms int64) string { return story.Clock(time.Duration(ms) * time.Millisecond) },
+	"when": when,
+	"stamp": func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339)
+	},
+	"date": func(t time.Time) string {
+		if t.IsZero() {
+			return story.Unknown
+		}
+		return t.Local().Format(time.DateTime)
+	},
 	"short": short,
 	"id":    rowID,
 	"at_name": func(page, key, name string) string {
