@@ -180,6 +180,7 @@ func TestTopFitsItsTerminal(t *testing.T) {
 		r.Rate.Rate = event.NewRate(time.Millisecond, time.Microsecond)
 		rows = append(rows, r)
 	}
+	rows[1].State = "in use, rate unknown"
 	b := &board{watcher: watcher{source: "here", every: time.Second}}
 	b.Update(seen{rows: rows, at: time.Now()})
 	plain := regexp.MustCompile(`\x1b\[[0-9]+m`)
@@ -196,6 +197,9 @@ func TestTopFitsItsTerminal(t *testing.T) {
 				if n := utf8.RuneCountInString(plain.ReplaceAllString(line, "")); n > max(size[0], 60) {
 					t.Errorf("%v: a line of %d: %q", size, n, line)
 				}
+			}
+			if size[0] == 200 && b.top == 0 && !strings.Contains(text, "in use, rate unknown") {
+				t.Errorf("%v: a state is cut:\n%s", size, text)
 			}
 		}
 	}

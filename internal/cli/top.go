@@ -251,6 +251,9 @@ func (b *board) text() string {
 // widths are those of the columns: what is over goes to the name.
 func (b *board) widths() []int {
 	w := []int{10, 15, 9, 9, 19, 7}
+	for _, r := range b.seen.rows {
+		w[1] = max(w[1], min(utf8.RuneCountInString(r.State), 15+max(0, b.width-80)))
+	}
 	if b.width < 80 {
 		w[4] = 0 // the back-off gives way first
 	}
