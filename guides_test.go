@@ -5,6 +5,8 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path"
@@ -13,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/headway-go/headway/bulk/target"
@@ -53,6 +56,30 @@ func TestGuideProgramsCompile(t *testing.T) {
 	}
 	if compiled == 0 {
 		t.Error("no program was compiled")
+	}
+}
+
+// The program of the guide to clients runs as it stands there, against fewer answers.
+func TestTheClientOfTheGuideRuns(t *testing.T) {
+	programs := fenced(t, filepath.Join("docs", "guides", "client.md"), "go")
+	if len(programs) != 1 {
+		t.Fatalf("%d programs", len(programs))
+	}
+	var asked atomic.Int64
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1); r.URL.Path != "/conversations" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	defer provider.Close()
+	code := strings.NewReplacer("http://127.0.0.1:8080", provider.URL, "range 200", "range 3").Replace(programs[0])
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "run", file).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "200 answers in") || asked.Load() != 3 {
+		t.Errorf("%v, %d requests: %s", err, asked.Load(), out)
 	}
 }
 
