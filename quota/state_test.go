@@ -24,8 +24,8 @@ func TestExceedingTheLimitThrottlesOnceAndRecoveryResumesOnceWithNobodyAsking(t 
 	}
 	refused(t, g, sec/2, ask(1), quota.CodeThrottled)
 	same(t, "events", eventsOf(g), []string{"0s rate:throttle model m"})
-	// Nobody asks; the shell's one timer fires when the governor says. One call
-	// is there after a second; a tick later there is one to spare.
+	// Without requests, a timer calls Advance when NextTransition says. There is capacity
+	// for one call after 1 s and for a second one after 2 s, when the episode ends.
 	at, ok := g.NextTransition(sec)
 	if !ok || at != 2*sec {
 		t.Fatalf("next transition at %v, %v", at, ok)
@@ -36,7 +36,7 @@ func TestExceedingTheLimitThrottlesOnceAndRecoveryResumesOnceWithNobodyAsking(t 
 	same(t, "events", eventsOf(g), []string{"2s rate:resume model m"})
 	g.Advance(at + minute)
 	same(t, "events long after", eventsOf(g), []string{})
-	// The next episode is reported again, however late one looks.
+	// The next episode is reported too, with its own times, however late Advance is called.
 	for range 4 {
 		g.Approve(2*minute, ask(1))
 	}
@@ -106,7 +106,7 @@ func TestABucketThatIsEmptyOutlastsWhatIsHeldBack(t *testing.T) {
 	approve(t, g, 0, ask(1))
 	g.HoldBack(0, ask(1), sec/2)
 	refused(t, g, 0, ask(1), quota.CodeGlobalLimit)
-	g.HoldBack(0, quota.Request{Model: "unknown"}, time.Hour) // which is none of ours
+	g.HoldBack(0, quota.Request{Model: "unknown"}, time.Hour) // not a model of this governor
 	g.Advance(time.Hour)
 	same(t, "events", eventsOf(g), []string{"0s rate:throttle global", "1s rate:resume global"})
 	capped := governor(t, quota.Config{Global: quota.Limits{MaxDailyCalls: 1}, Models: map[string]quota.Model{"m": {}}})
@@ -116,7 +116,7 @@ func TestABucketThatIsEmptyOutlastsWhatIsHeldBack(t *testing.T) {
 	same(t, "events of a day that is used up", eventsOf(capped), []string{"0s llm:quota_exhausted global"})
 }
 
-// The scenarios of the mission: each a list of calls with what they move.
+// Each scenario is a list of calls, with the transitions that they cause.
 func TestScenarios(t *testing.T) {
 	midnight := 12 * time.Hour // after the origin
 	type step struct {
@@ -241,7 +241,7 @@ func TestDeniedEventsDoNotFloodTheBuffer(t *testing.T) {
 	if len(fresh) != 1 || fresh[0].Count != 0 || lost != 0 {
 		t.Errorf("%v, %d lost", fresh, lost)
 	}
-	// The oldest go when there is no room, and one can tell.
+	// Without room the oldest events are dropped, and counted as lost.
 	for i := range 5 {
 		g.Backoff(sec, quota.Scope{Model: "m"}, quota.Decision{RetryIn: time.Duration(i)})
 	}
@@ -281,7 +281,7 @@ func TestTheScaleFactorFollowsPressureAndReturnsInSteps(t *testing.T) {
 	if f := factor(2 * sec); f != 1.9 {
 		t.Errorf("factor %v after the resume, still soft", f)
 	}
-	// The window empties at 61 s; from then on 1.9 returns in four steps.
+	// The window is empty at 61 s. From then on the factor returns from 1.9 in four steps.
 	var factors []float64
 	for i := range 6 {
 		factors = append(factors, factor(61*sec+time.Duration(i)*sec))
@@ -404,7 +404,7 @@ func TestHeadingForTheEndOfADayRaisesSoftPressureEarly(t *testing.T) {
 		c := oneModel(quota.Limits{MaxDailyTokens: 12_000})
 		c.ForecastOff = off
 		g := governor(t, c)
-		// 500 a minute use up the 12 hours' worth in 24 minutes.
+		// At 500 a minute, the tokens of a day are used up in 24 minutes.
 		for i := range 80 {
 			at := time.Duration(i) * 12 * sec
 			settle(t, g, at, approve(t, g, at, ask(100)).Permit, 100)
@@ -428,7 +428,7 @@ func TestHeadingForTheEndOfADayRaisesSoftPressureEarly(t *testing.T) {
 		if d := approve(t, g, 16*minute, ask(100)); d.Advisory&quota.AdviseSoft == 0 {
 			t.Error("no advisory")
 		}
-		// The rate falls: pressure ends, with nobody asking.
+		// Without requests the rate falls, and the pressure ends.
 		g.Advance(time.Hour)
 		if s := model(t, g, time.Hour); s.State != quota.Normal {
 			t.Errorf("state %v an hour later", s.State)
@@ -447,16 +447,16 @@ func TestHeadingForTheEndOfTheWindowRaisesSoftPressureEarly(t *testing.T) {
 		}
 		return g, 0
 	}
-	// 10 a second are 600 a minute: it stays below 0.8, and will.
+	// 10 a second are 600 a minute, which never reaches 0.8 of the budget.
 	if g, at := use(sec); at != 0 {
 		t.Errorf("a steady use of 0.6 is soft at %v: %+v", at, model(t, g, at))
 	}
-	// 20 a second would be 1,200 a minute; one need not wait for 0.8 to see it.
+	// 20 a second are 1,200 a minute. The forecast sees that before 0.8 is reached.
 	g, at := use(sec / 2)
 	if used := 1000 - *model(t, g, at).SoftTokensRemaining; at == 0 || used < 500 || used >= 600 {
 		t.Errorf("soft at %v with %d used", at, used)
 	}
-	// A single burst is no rate.
+	// The forecast takes no rate from a single burst.
 	g = governor(t, oneModel(quota.Limits{SoftTokenBudget: 1000, SoftTokenWindowMS: 60_000}))
 	approve(t, g, 0, ask(799))
 	if s := model(t, g, 0); s.State != quota.Normal {
@@ -474,8 +474,8 @@ func TestScopesAreBounded(t *testing.T) {
 	for i := range 3 {
 		settle(t, g, 0, approve(t, g, 0, of(i)).Permit, 0)
 	}
-	// Nobody is idle yet: newcomers share one scope with the default limits, so
-	// that a new name is no new budget.
+	// No tenant is idle yet. New tenants share one scope with the default limits, so a new
+	// name gives no new budget.
 	shared := 0
 	for i := range 1000 {
 		if d := g.Approve(0, of(100+i)); d.Approved {
@@ -489,11 +489,11 @@ func TestScopesAreBounded(t *testing.T) {
 	if shared != 2 || g.Statistics().Tenants != 4 {
 		t.Errorf("%d approvals, %d tenants", shared, g.Statistics().Tenants)
 	}
-	// Who is named in the configuration has its own scope all the same.
+	// A tenant of the configuration has its own scope nevertheless.
 	if d := approve(t, g, 0, quota.Request{Model: "m", Tenant: "named"}); d.Advisory&quota.AdviseShared != 0 {
 		t.Error("a tenant of the configuration has no scope")
 	}
-	// Once the buckets are full again the idle make room.
+	// When their buckets are full again, idle tenants make room.
 	for i := range 10_000 {
 		at := minute + time.Duration(i)*minute
 		if d := approve(t, g, at, of(2000+i)); d.Advisory&quota.AdviseShared != 0 {
@@ -517,7 +517,7 @@ func TestScopesAreBounded(t *testing.T) {
 	if d := g.Approve(at+minute, quota.Request{Model: "m", Tenant: "again", InputTokens: 1}); d.Approved {
 		t.Errorf("a new name is a new daily budget: %+v with %+v", d, left)
 	}
-	// Agents of one tenant are bounded as well, and none come of unknown models.
+	// The agents of a tenant are bounded too, and unknown models add none.
 	for i := range 100 {
 		r := quota.Request{Model: "m", Tenant: "named", Agent: fmt.Sprintf("a%d", i)}
 		if d := g.Approve(at, r); d.Approved {
@@ -568,7 +568,7 @@ func timeline(t *testing.T) *quota.Governor {
 		TenantDefault: quota.Tenant{Limits: l(16, 60_000, 40_000, 5_000_000)},
 		PermitTTLMS:   20_000, EventBuffer: 100_000,
 	})
-	random := uint64(42) // a generator of our own: the same everywhere
+	random := uint64(42) // a generator of its own, so that the sequence never changes
 	draw := func(n uint64) int64 {
 		random = random*6364136223846793005 + 1442695040888963407
 		return int64((random >> 33) % n)
@@ -605,7 +605,7 @@ func timeline(t *testing.T) *quota.Governor {
 	return g
 }
 
-// The hash is that of every machine: run it with GOARCH=386 as well.
+// The hash is the same on every machine. Run this with GOARCH=386 too.
 func TestTheSameTimelineGivesTheSameHashEverywhere(t *testing.T) {
 	const want = "5da8979feec14fcbc3dfdfc20d5f76946faed7a12e66b2dc93affd12bcc46e34"
 	first, second := timeline(t), timeline(t)
@@ -621,7 +621,7 @@ func TestTheSameTimelineGivesTheSameHashEverywhere(t *testing.T) {
 	for _, m := range moves {
 		seen[m.Trigger] = true
 	}
-	for trigger := range quota.CapRaised { // which takes the owner
+	for trigger := range quota.CapRaised { // CapRaised needs a new configuration
 		if !seen[trigger] {
 			t.Errorf("nothing was moved by %v", trigger)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
-// kept returns the use of a day as lines.
+// kept returns the use of days as lines.
 func kept(all []quota.DayUse) []string {
 	lines := []string{}
 	for _, u := range all {
@@ -20,7 +20,7 @@ func kept(all []quota.DayUse) []string {
 	return lines
 }
 
-// TestWhatChangedIsTakenOnce: changed use is taken once, and again after it changes again.
+// Changed use is taken once, and once more after each further change.
 func TestWhatChangedIsTakenOnce(t *testing.T) {
 	c := oneModel(quota.Limits{MaxDailyTokens: 1000, DayZone: "America/Los_Angeles"})
 	c.Models["n"] = quota.Model{}
@@ -39,7 +39,7 @@ func TestWhatChangedIsTakenOnce(t *testing.T) {
 	same(t, "settled", kept(g.TakeChangedUse(0, nil)), changed)
 	approve(t, g, 0, quota.Request{Model: "n"})
 	same(t, "another model's", kept(g.TakeChangedUse(0, nil)), []string{"global 2026-03-04 UTC: 90 tokens, 2 calls", "model n 2026-03-04 UTC: 0 tokens, 1 calls"})
-	// In a zone in which it is midnight, the day is another one.
+	// At midnight in UTC, the day of Los Angeles goes on.
 	same(t, "all", kept(g.Use(12*time.Hour, nil)), []string{"model m 2026-03-04 America/Los_Angeles: 90 tokens, 1 calls"})
 	approve(t, g, 12*time.Hour, quota.Request{Model: "n", InputTokens: 7})
 	same(t, "the day after", kept(g.TakeChangedUse(12*time.Hour, nil)), []string{"global 2026-03-05 UTC: 7 tokens, 1 calls", "model n 2026-03-05 UTC: 7 tokens, 1 calls"})
@@ -48,7 +48,7 @@ func TestWhatChangedIsTakenOnce(t *testing.T) {
 	})
 }
 
-// TestWhatMayBeRestored: an invalid entry is named, and nothing is restored.
+// The error names an invalid entry, and nothing is restored.
 func TestWhatMayBeRestored(t *testing.T) {
 	fits := strings.Repeat("x", 256)
 	good := quota.DayUse{Scope: ofM, Day: "2026-03-04", Zone: "UTC", Tokens: 10, Calls: 1}
@@ -82,7 +82,7 @@ func TestWhatMayBeRestored(t *testing.T) {
 	}
 }
 
-// TestWhichDaysAreRestored: use of today, or of a later day, is restored under today.
+// Use of today or of a later day is restored as today's.
 func TestWhichDaysAreRestored(t *testing.T) {
 	c := oneModel(quota.Limits{MaxDailyTokens: 1000})
 	c.MaxTenants = 1
@@ -104,7 +104,7 @@ func TestWhichDaysAreRestored(t *testing.T) {
 		"one too many": {[]quota.DayUse{{quota.Scope{Tenant: "t"}, "2026-03-04", "UTC", 10, 2}, {quota.Scope{Tenant: "u"}, "2026-03-04", "UTC", 7, 1}, {quota.Scope{Tenant: "u"}, "2026-03-04", "UTC", 7, 1}},
 			[]string{"tenant t 2026-03-04 UTC: 10 tokens, 2 calls", "tenant u 2026-03-04 UTC: 14 tokens, 2 calls"}},
 	} {
-		// The tenant's day contains it, so it does not need room.
+		// Tenants have a daily limit too.
 		c.TenantDefault.Limits = quota.Limits{MaxDailyTokens: 100}
 		g := governor(t, c)
 		if err := g.Restore(0, tt.stored); err != nil {
@@ -115,7 +115,7 @@ func TestWhichDaysAreRestored(t *testing.T) {
 	}
 }
 
-// TestANameThatComesBackHasUsedWhatItUsed: even if another name had its place meanwhile.
+// A tenant keeps its use of the day even if another tenant had its place meanwhile.
 func TestANameThatComesBackHasUsedWhatItUsed(t *testing.T) {
 	c := oneModel(quota.Limits{})
 	c.MaxTenants = 1
@@ -133,7 +133,7 @@ func TestANameThatComesBackHasUsedWhatItUsed(t *testing.T) {
 	same(t, "the next day", tenants(12*time.Hour), []string{"tenant b 2026-03-05 UTC: 5 tokens, 1 calls"})
 }
 
-// TestWhoShareAScopeUseItTogether: tenants without a place share the scope *.
+// Tenants without a place share the scope *.
 func TestWhoShareAScopeUseItTogether(t *testing.T) {
 	c := oneModel(quota.Limits{})
 	c.MaxTenants = 1
@@ -147,8 +147,8 @@ func TestWhoShareAScopeUseItTogether(t *testing.T) {
 	})
 }
 
-// TestAModelThatIsGoneKeepsWhatMatters: the day's calls, or the debt of its buckets, are
-// kept.
+// A model that the configuration no longer has keeps its calls of the day and the debt of its
+// buckets.
 func TestAModelThatIsGoneKeepsWhatMatters(t *testing.T) {
 	const midnight = 12 * time.Hour
 	none, other := quota.Config{}, oneModel(quota.Limits{})
@@ -192,8 +192,8 @@ func TestAModelThatIsGoneKeepsWhatMatters(t *testing.T) {
 	}
 }
 
-// TestANewConfigurationKeepsWhatIsUsed: units that a bucket lacked are missing from its new
-// capacity.
+// After a new configuration, a bucket lacks as many units of its new capacity as it lacked
+// before.
 func TestANewConfigurationKeepsWhatIsUsed(t *testing.T) {
 	tokens := func(n int64) quota.Config { return oneModel(quota.Limits{TokensPerMinute: n}) }
 	soft := func(budget, window int64) quota.Config {

@@ -111,7 +111,7 @@ type Caller struct {
 	May func(provider, model string) bool
 }
 
-// Anybody is an Options.Authorize for a daemon on loopback without  Every caller is an
+// Anybody is an Options.Authorize for a daemon on loopback without keys. Every caller is an
 // admin.
 func Anybody(*http.Request, Role) (Caller, error) {
 	return Caller{ID: "local", Role: Admin}, nil
@@ -185,7 +185,7 @@ type Options struct {
 	Events *events.Hub
 	// Ready returns nil when requests can be served. Default: always nil.
 	Ready func() error
-	// Keys issues and revokes  Default: the API has no such paths.
+	// Keys issues and revokes keys. Default: the API has no such paths.
 	Keys Keyring
 	// Metrics serves /metrics. Default: the API has no such path.
 	Metrics http.Handler

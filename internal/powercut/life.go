@@ -9,24 +9,24 @@ import (
 	"testing"
 )
 
-// Ack is what was acknowledged from a step on.
+// Ack is something that was acknowledged, with the step at which it was.
 type Ack[A any] struct {
 	step int
 	What A
 }
 
-// Life is one life of a program: on a disk, with what was acknowledged before it
-// began, which has to be there.
+// Life is one run of a program on a disk. Before is what was acknowledged before the run: the
+// program must find it.
 type Life[A any] struct {
 	*Disk
 	Before []A
 	acks   []Ack[A]
 }
 
-// Ack notes that something was acknowledged: from here on it must survive.
+// Ack notes that something is acknowledged now. From here on it must survive.
 func (l *Life[A]) Ack(what A) { l.acks = append(l.acks, Ack[A]{l.Steps(), what}) }
 
-// until is what was acknowledged before and in the first n steps.
+// until returns what was acknowledged before the run and in its first n steps.
 func (l *Life[A]) until(n int) []A {
 	all := slices.Clip(l.Before)
 	for _, a := range l.acks {
@@ -39,23 +39,23 @@ func (l *Life[A]) until(n int) []A {
 
 // Plan says how often the power is cut.
 type Plan struct {
-	// Draws is how many mixtures are drawn at each step, besides the case that
-	// nothing survives but what was synced.
+	// Draws is how often, at each step, chance decides which of the unsynced writes survive.
+	// The case that none survives is always tried.
 	Draws int
-	// Stride is how many steps lie between two kills of the first life after which
-	// the second is cut at each of its steps; 0 is 1.
+	// Stride is the number of steps between two kills of the first run; 0 is 1. After each
+	// kill, the power is cut at every step of the second run.
 	Stride int
 }
 
-// Test runs first, and cuts the power after each of its steps: later then runs on
-// what survived. It also kills first after its steps, which leaves everything that was
-// written visible but no more of it safe; later runs on that, the power is cut after
-// each step of that run, and later runs once more. Each run of later must find what
-// was acknowledged, and be able to go on.
+// Test runs first, and cuts the power after each of its steps. Then later runs on what
+// survived. Test also kills first after some of its steps. A kill leaves all writes visible,
+// and none safer than before. Then later runs, the power is cut after each step of that run,
+// and later runs again. Each run of later must find what was acknowledged and be able to
+// continue.
 func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) {
 	t.Helper()
 	root, folders := Scratch(t), 0
-	// live runs a life on what survives of a model.
+	// live runs a program on what survives of a disk.
 	live := func(name string, m model, survives fate, before []A, run func(*testing.T, *Life[A])) (l *Life[A]) {
 		folders++
 		dir := filepath.Join(root, fmt.Sprint(folders))
@@ -73,7 +73,7 @@ func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) 
 		_ = os.RemoveAll(dir)
 		return l
 	}
-	// cut cuts the power after n steps of a life, and runs later on what survives.
+	// cut cuts the power after n steps of a run, and runs later on what survives.
 	cut := func(name string, l *Life[A], n int, survives fate) {
 		m := l.at(n)
 		dir := filepath.Join(root, "survived")
@@ -109,7 +109,7 @@ func Test[A any](t *testing.T, p Plan, first, later func(*testing.T, *Life[A])) 
 	}
 }
 
-// Scratch is a folder that is removed with the test, in memory where the system can.
+// Scratch makes a folder, in memory if possible, and removes it after the test.
 // It is for tests that sync thousands of times and need no real disk, such as those of
 // killed processes, refused commits and modelled disks.
 func Scratch(t testing.TB) string {
@@ -122,7 +122,7 @@ func Scratch(t testing.TB) string {
 	return dir
 }
 
-// last says what the n-th step was.
+// last describes the n-th step.
 func (d *Disk) last(n int) string {
 	if n == 0 {
 		return "before anything"

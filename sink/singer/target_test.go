@@ -25,14 +25,14 @@ import (
 	"github.com/headway-go/headway/store/sqlite"
 )
 
-// target is a reader of messages that does what the specification says and
-// nothing more: it refuses a record before its schema, one that the schema does
-// not describe, and a state that is ahead of the records or goes back.
+// target is a strict Singer target. It refuses a record without a schema before it, a
+// record that its schema does not describe, and a state that is ahead of the records or
+// goes back.
 type target struct {
-	// tables are what it has by stream and key. They outlive a session.
+	// tables are the records by stream and key. They outlive a session.
 	tables map[string]map[string]map[string]any
 	states []state
-	// The rest belongs to one session, one process on the other side.
+	// The rest belongs to one session, in which one process reads.
 	streams map[string]*described
 	base    map[string]int64 // positions at which the session began
 	schemas int
@@ -51,7 +51,7 @@ func newTarget() *target {
 	return t
 }
 
-// session begins another one, of a sink that was opened at a position.
+// session begins a new session, with a sink that was opened at a position.
 func (t *target) session(committed json.RawMessage) {
 	t.streams, t.base, t.states, t.schemas = map[string]*described{}, map[string]int64{}, nil, 0
 	var p position
@@ -96,7 +96,7 @@ func (t *target) message(line []byte) error {
 	return fmt.Errorf("a message of no type")
 }
 
-// fields checks that a message has these and no others.
+// fields checks that a message has the named fields and no others.
 func fields(m map[string]any, names ...string) error {
 	for _, name := range append(names, "type") {
 		if _, ok := m[name]; !ok {
@@ -151,8 +151,7 @@ func (t *target) describe(stream string, m map[string]any) error {
 	return nil
 }
 
-// widened checks that whatever fits the old schema as a column can be kept
-// under the new one.
+// widened checks that a column of the new schema takes every value that fits the old one.
 func widened(before, now map[string]any) error {
 	wider := map[string][]string{
 		"boolean": {"boolean", "string"}, "integer": {"integer", "number", "string"}, "number": {"number", "string"},
@@ -231,8 +230,8 @@ func (t *target) record(stream string, m map[string]any) error {
 	return nil
 }
 
-// covered checks that the schema has a place for each value: a target drops
-// what it has no column for.
+// covered checks that the schema has a column for each value, since a target drops values
+// without one.
 func covered(schema map[string]any, v any) error {
 	switch v := v.(type) {
 	case map[string]any:
@@ -294,7 +293,8 @@ func (t *target) state(m map[string]any) error {
 	return nil
 }
 
-// shelf is a provider in memory: pages of two books, a detail of two notes each.
+// shelf is a connector without a provider. A page has two books, and the detail of a book
+// two notes.
 type shelf struct{ books int }
 
 func (shelf) Streams() []connector.Stream {
@@ -324,8 +324,8 @@ func (shelf) Detail(_ context.Context, _ connector.Caller, _ string, it connecto
 	}, nil
 }
 
-// TestARunThatDiesAnywhereIsMadeGood collects into a strict target, dies at
-// each commit, before and after it, and collects the rest.
+// Runs collect into a strict target and are killed just before or just after each of their
+// commits. The next run collects the rest.
 func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
 	for _, unheard := range []bool{false, true} {
 		for at, died := 1, true; died; at++ {
@@ -374,7 +374,8 @@ func TestARunThatDiesAnywhereIsMadeGood(t *testing.T) {
 	}
 }
 
-// streams are a list whose key is a field, and details whose key is computed.
+// streams are a list whose key is a field, details whose key is computed, and details whose
+// key is a field.
 var streams = []collect.StreamInfo{
 	{Name: "docs", KeyField: "id"},
 	{Name: "messages", Parent: "docs"},
@@ -419,7 +420,7 @@ func objectOf(t *rapid.T, depth int, more ...string) string {
 	return "{" + strings.Join(more, ",") + "}"
 }
 
-// outlet is the way to the target; it can break.
+// outlet is a pipe to the target. It can break.
 type outlet struct {
 	to     *target
 	broken bool
@@ -432,20 +433,21 @@ func (p *outlet) Write(b []byte) (int, error) {
 	return p.to.Write(b)
 }
 
-// life is what a runtime and fate do to a sink and a target.
+// life is a sink that writes to a target, and the steps that a test takes with it.
 type life struct {
 	sink   *Sink
 	pipe   *outlet
 	target *target
-	// committed is the store's; records are what was committed, by stream and key.
+	// committed is the position in the store, records the committed records by stream and
+	// key.
 	committed json.RawMessage
 	records   map[string]map[string]string
 	pending   map[string]map[string]string
 	counts    map[string]int64
 	slice     map[string]int64
 	n         int
-	// replaced are the records of which the target may have a version of a slice
-	// that was lost, until a later slice brings it again.
+	// replaced are records that were also in a lost slice, whose version the target may
+	// have until a later slice writes them again.
 	replaced map[string]bool
 }
 
@@ -510,7 +512,7 @@ func (l *life) commit(t *rapid.T) {
 	position, err := l.sink.Sync(t.Context())
 	if l.pipe.broken {
 		if !errors.Is(err, syscall.EPIPE) && len(l.slice) > 0 {
-			t.Fatalf("a position of what nobody reads, %v", err)
+			t.Fatalf("sync returned %v through a broken pipe", err)
 		}
 		return
 	}
@@ -554,8 +556,8 @@ func (l *life) close(t *rapid.T) {
 
 func (l *life) breakPipe(*rapid.T) { l.pipe.broken = true }
 
-// check holds the target's tables against what was committed. What came after
-// may be there too, so only keys that no later slice touched are compared.
+// check compares the target's tables with the committed records. The target may have later
+// versions too, so it leaves out keys that occur in a later slice.
 func (l *life) check(t *rapid.T) {
 	for name, records := range l.records {
 		for key, want := range records {
@@ -593,7 +595,7 @@ func decoded(text string) (v any, err error) {
 	return v, err
 }
 
-// same checks that a value arrived as it is, or as a text of its JSON.
+// same checks that a value arrived unchanged, or as a text of its JSON.
 func same(want, got any) error {
 	if text, ok := got.(string); ok {
 		if _, isText := want.(string); !isText {
@@ -639,8 +641,8 @@ func same(want, got any) error {
 	return fmt.Errorf("%v became %v", want, got)
 }
 
-// TestATargetGetsEverythingWhateverHappens runs random records of changing
-// types through crashes, closes and broken pipes into a strict target.
+// Random records of changing types reach a strict target in spite of crashes, closed sinks
+// and broken pipes.
 func TestATargetGetsEverythingWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		l := &life{target: newTarget(), records: map[string]map[string]string{}, counts: map[string]int64{}, replaced: map[string]bool{}}
@@ -652,7 +654,7 @@ func TestATargetGetsEverythingWhateverHappens(t *testing.T) {
 	})
 }
 
-// TestJoinIsOrderless: whatever the order of values, the same is learned.
+// The schema does not depend on the order of the values that it is learned from.
 func TestJoinIsOrderless(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var values []value

@@ -21,8 +21,8 @@ import (
 func TestEachAPIChargesInItsOwnWay(t *testing.T) {
 	var log bytes.Buffer
 	s := provider(t, instant(""), llm.Options{Seed: 1, OutputTokens: 6}, serve.Options{Log: &log})
-	// Where is the train? weighs 5 + 4 + 3, and is answered with 8 tokens, or the
-	// 6 that are allowed.
+	// The prompt "Where is the train?" is estimated as 5 + 4 + 3 tokens. The answer has 8
+	// tokens, or the 6 that max_tokens allows.
 	tests := []struct {
 		name, path, body string
 		header           string
@@ -207,7 +207,8 @@ func TestAClientThatGoesAwayFreesItsPlace(t *testing.T) {
 		if want := []int{200, 429, 200, 429, 499, 200}; !slices.Equal(statuses, want) {
 			t.Errorf("log has %v, want %v", statuses, want)
 		}
-		// Eight tokens of the stream went out, none of the plain answer.
+		// Of the calls that ended early, the stream sent eight tokens and the plain answer
+		// none.
 		want := serve.Usage{Input: 2*9 + 2*12, Output: 8 + 2*6}
 		k := s.Stats().ByKey[serve.KeyID("key")]
 		if k.Usage != want || k.Admitted != 4 || k.Throttled != 2 || s.Stats().ByLimit["concurrency 1"] != 2 {
