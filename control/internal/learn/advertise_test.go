@@ -297,6 +297,12 @@ func TestAnImplausibleWaitIsTested(t *testing.T) {
 		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 1, 1},
 		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, otherUnit, 15 * time.Minute, 0, otherUnit},
 		{"those after it cost what they mean", []time.Duration{48 * time.Hour, 300 * sec}, otherUnit, 300 * ms, 0, otherUnit},
+		{"an hour and a half is believed", []time.Duration{90 * time.Minute}, 1, 90 * time.Minute, 0, 0},
+		{"any number of seconds is, if penalties are as long", []time.Duration{877 * sec}, 1, 877 * sec, 0, 0},
+		{"a longer one that no window explains costs a canary", []time.Duration{4217 * sec}, 1, 4217 * sec, 1, 1},
+		{"but one alone, too", []time.Duration{4217 * sec, 5003 * sec}, 1, 5003 * sec, 1, 1},
+		{"or little, if it has another unit", []time.Duration{4217 * sec}, otherUnit, 4638 * ms, 0, otherUnit},
+		{"as do those after it", []time.Duration{4217 * sec, 93 * sec}, otherUnit, 93 * ms, 0, otherUnit},
 		{"after two that can be believed it is believed", []time.Duration{sec, sec, 48 * time.Hour}, 1, 48 * time.Hour, 0, 1},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -321,6 +327,28 @@ func TestAnImplausibleWaitIsTested(t *testing.T) {
 		if off := block - tt.last; off < 0 || off > sec+tt.last/50 || tried != tt.tried || l.Store().WaitUnit != tt.unit {
 			t.Errorf("%s: nothing goes for %v, want %v; %d canaries refused, want %d; unit %v, want %v",
 				tt.name, block, tt.last, tried, tt.tried, l.Store().WaitUnit, tt.unit)
+		}
+	}
+}
+
+func TestUsualWindowsExplainALongWait(t *testing.T) {
+	const now = 1234 * sec
+	for _, tt := range []struct {
+		name string
+		wait time.Duration
+		want bool
+	}{
+		{"whole minutes", 17 * time.Minute, true},
+		{"hundreds of seconds", 5000 * sec, true},
+		{"minutes by a date, which has whole seconds", 17*time.Minute - 600*ms, true},
+		{"until an hour after the first attempt", time.Hour + 100*sec - now, true},
+		{"until a day after the last release", 24*time.Hour + 507*sec - now, true},
+		{"until the clock strikes", 2*time.Hour - 400*sec - now + 3*sec, true},
+		{"neither", 4217 * sec, false},
+	} {
+		l := Law{cfg: Config{Phase: 400 * sec}, began: 100 * sec, freed: 507 * sec}
+		if got := l.ends(now, tt.wait); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

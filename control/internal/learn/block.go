@@ -67,6 +67,7 @@ func (b *block) newly(wait time.Duration) bool {
 type waits struct {
 	unit float64 // divisor of waits; 0 if unknown
 	sane int     // blocks with a plausible wait
+	odd  bool    // the newest wait ends at no usual instant
 }
 
 // heard records the wait in the first refusal of a block. After some plausible waits a long
@@ -80,20 +81,48 @@ func (w *waits) heard(wait time.Duration) {
 	}
 }
 
-// believed returns how much of a wait to observe. For the first doubtful wait that is the
-// length of a long penalty; then a canary finds out whether the wait has another unit.
+// believed returns how much of a wait to observe. For the first doubtful wait that is what
+// it would be in the other unit, or the length of a long penalty if it may have been cut;
+// then a canary finds out.
 func (w *waits) believed(wait time.Duration) time.Duration {
 	switch {
-	case w.doubts(wait):
+	case w.doubts(wait) && wait >= unbelievable:
 		return penaltyLongest
+	case w.doubts(wait):
+		return max(firstCanary, wait/otherUnit+wait/otherUnit/10)
 	case w.unit > 0:
 		return time.Duration(float64(wait) / w.unit)
 	}
 	return wait
 }
 
-// doubts reports whether a wait is so long that it may have another unit.
-func (w *waits) doubts(wait time.Duration) bool { return w.unit == 0 && wait >= unbelievable }
+// doubts reports whether a wait may have another unit: it is so long that it may have been
+// cut, or too long for a penalty and ends when no usual window does.
+func (w *waits) doubts(wait time.Duration) bool {
+	return w.unit == 0 && (wait >= unbelievable || w.odd && wait > penaltyLongest)
+}
+
+// ends reports whether a wait from now is one that providers mean: a whole number of
+// minutes or of hundreds of seconds, or until a usual window ends that began with the clock,
+// with the first attempt or at the last release.
+func (l *Law) ends(now, wait time.Duration) bool {
+	near := func(d, length time.Duration) bool { return (d - length).Abs() <= usualEnd }
+	for _, round := range [...]time.Duration{time.Minute, 100 * time.Second} {
+		if (wait+time.Second)%round <= 2*time.Second { // dates have whole seconds
+			return true
+		}
+	}
+	for _, u := range usual {
+		if u < penaltyLongest {
+			continue
+		}
+		end := now + wait
+		if since := (end + l.cfg.Phase + usualEnd) % u; since <= 2*usualEnd || near(wait, u) || near(end-l.began, u) || near(end-l.freed, u) {
+			return true
+		}
+	}
+	return false
+}
 
 // rarely returns the wait before the next canary in a block of that age, if no canary
 // lengthens it. If many attempts were carried before, a canary costs little in comparison.

@@ -288,6 +288,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		b.refusals-- // as if it had waited from the start
 	}
 	if o.Sent > l.epoch && !isCanary {
+		l.named.odd = l.named.unit == 0 && o.RetryAfter > penaltyLongest && !l.ends(o.Now, o.RetryAfter)
 		l.named.heard(o.RetryAfter)
 	}
 	doubted := l.named.doubts(o.RetryAfter)

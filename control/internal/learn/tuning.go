@@ -150,10 +150,12 @@ const (
 	// After a refused canary the next one is delayed by up to this part of the wait.
 	canaryApart = 0.25
 	// Such a wait, or a longer one, may be in milliseconds instead of seconds: the bound on
-	// advertised waits has cut it to a day. The first time, a canary finds out. Shorter ones
-	// are not doubted, since daily quotas have them.
+	// advertised waits has cut it to a day. The first time, a canary finds out.
 	unbelievable, otherUnit = 24 * time.Hour, 1000
-	saneWaits               = 2 // after this many shorter waits it is not doubted
+	saneWaits               = 2 // after this many other waits it is not doubted
+	// So may one that is longer than any penalty and does not end within this time of an
+	// instant at which a usual window ends.
+	usualEnd = 5 * time.Second
 	// If an advertised limit is used up whenever a canary arrives, others use it: the next
 	// canary waits at most this long, or twice the time until all units have returned. After
 	// every second refusal it waits twice as long, up to the maximum.
