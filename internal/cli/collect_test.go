@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -639,5 +640,80 @@ func TestCompletesTheNamesOfStreams(t *testing.T) {
 	code, out, errs := headway(t, "__complete", "collect", "c.yaml", "--stream", "")
 	if code != exitOK || !strings.HasPrefix(out, "docs\nusers\n") {
 		t.Errorf("exit %d, completions %q: %s", code, out, errs)
+	}
+}
+
+// figures are numbers in what a command says, and uneven those of its lines that differ from
+// run to run.
+var (
+	figures = regexp.MustCompile(`[0-9][0-9,.]*(ms|s|m)?`)
+	uneven  = regexp.MustCompile(`(?m)^  (bound by|run |attempts) .*$`)
+)
+
+// TestTheGuideToCollectingRunsAsItStands runs the commands of "Your API in ten minutes" in
+// their order, and compares what they say with what the guide shows, but for figures. The
+// curl of the guide is a request, and what it answers is compared too.
+func TestTheGuideToCollectingRunsAsItStands(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "guides", "collect.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(t.TempDir())
+	t.Setenv("CHAT_TOKEN", "secret")
+	var provider *served
+	var said string
+	commands := 0
+	for _, block := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+		switch kind, code := block[1], block[2]; kind {
+		case "yaml":
+			code = strings.ReplaceAll(code, "http://127.0.0.1:8080", provider.url)
+			if err := os.WriteFile("chats.yaml", []byte(code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			// The guide's example of a mistake.
+			if err := os.WriteFile("wrong.yaml", []byte(strings.Replace(code, "key: .id", "key: .uid", 1)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		case "sh":
+			for line := range strings.Lines(code) {
+				line, _, _ = strings.Cut(strings.TrimSpace(line), "  #")
+				args := strings.Fields(line)
+				switch {
+				case strings.HasPrefix(line, "headway provider serve "):
+					args = strings.Fields(strings.NewReplacer("--conversations 210", "--conversations 110", "127.0.0.1:8080", "127.0.0.1:0").Replace(line))
+					provider = provide(t, args[3:]...)
+				case strings.HasPrefix(line, "curl "):
+					_, query, _ := strings.Cut(strings.Trim(args[len(args)-1], `"`), ":8080")
+					_, said = provider.get(t, query, "secret")
+				case len(args) > 0 && args[0] == "headway":
+					commands++
+					code, out, errs := headway(t, args[1:]...)
+					if said = out + errs; code != exitOK {
+						t.Fatalf("%s: exit %d\n%s", line, code, said)
+					}
+				}
+			}
+		case "text":
+			if strings.HasPrefix(code, "headway: ") {
+				code, out, errs := headway(t, "check", "wrong.yaml", "--probe")
+				if code != exitRefused {
+					t.Errorf("a wrong key: exit %d", code)
+				}
+				said = out + errs
+			}
+			same := func(text string) string { return figures.ReplaceAllString(uneven.ReplaceAllString(text, ""), "#") }
+			for line := range strings.Lines(same(code)) {
+				line, _, _ = strings.Cut(strings.TrimSpace(line), "…")
+				if line = strings.TrimSuffix(line, `{"id":"c#",`); strings.HasPrefix(line, `"}`) {
+					continue
+				}
+				if !strings.Contains(same(said), strings.TrimSpace(line)) {
+					t.Errorf("the guide shows %q, of which it says:\n%s", line, said)
+				}
+			}
+		}
+	}
+	if commands < 5 || provider == nil {
+		t.Errorf("%d commands were run", commands)
 	}
 }
