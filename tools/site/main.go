@@ -343,11 +343,14 @@ th, td { border: 1px solid var(--line); padding: .35rem .6rem; text-align: left;
 th { background: var(--soft); }
 img { max-width: 100%; background: #fff; }
 h1, h2, h3 { line-height: 1.25; } h2 { border-bottom: 1px solid var(--line); padding-bottom: .3rem; margin-top: 2.2rem; }
+.menu { display: none; }
 .skip { position: absolute; left: -99rem; } .skip:focus { left: 1rem; top: 1rem; background: var(--page); padding: .5rem; }
-@media (max-width: 55rem) { body { display: flex; flex-direction: column; } nav { order: 2; position: static; height: auto; border: 0; border-top: 1px solid var(--line); } main { padding: 1rem; } }
+@media (max-width: 55rem) { body { display: flex; flex-direction: column; } nav { order: 2; position: static; height: auto; border: 0; border-top: 1px solid var(--line); } main { padding: 1rem; } .menu { display: block; padding: .5rem 1rem; border-bottom: 1px solid var(--line); background: var(--soft); } }
+@media (max-width: 40rem) { td:first-child code { white-space: normal; } td { min-width: 7rem; } }
 </style>
 <a class="skip" href="#main">To the text</a>
-<nav aria-label="Pages">
+<a class="menu" href="#menu">Pages and search</a>
+<nav id="menu" aria-label="Pages">
 <a href="{{.Up}}index.html"><strong>Headway</strong></a>
 <p hidden id="finder"><label for="words">Search</label> <input id="words" type="search" autocomplete="off"></p>
 <ul id="results" aria-live="polite"></ul>
