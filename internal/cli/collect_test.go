@@ -646,8 +646,8 @@ func TestCompletesTheNamesOfStreams(t *testing.T) {
 // figures are numbers in what a command says, and uneven those of its lines that differ from
 // run to run.
 var (
-	figures = regexp.MustCompile(`[0-9][0-9,.]*(ms|s|m)?`)
-	uneven  = regexp.MustCompile(`(?m)^  (bound by|run |attempts) .*$`)
+	figures = regexp.MustCompile(`([0-9][0-9,.]*(ms|s|m)?)+`)
+	uneven  = regexp.MustCompile(`(?m)^  (bound by|run |rate|attempts) .*$`)
 )
 
 // TestTheGuideToCollectingRunsAsItStands runs the commands of "Your API in ten minutes" in
