@@ -90,6 +90,33 @@ func aPinnedClientPassesThroughOnlyWhenAsked(t *testing.T) {
 	}
 }
 
+// The beginning of a body of known length does not wait for its end.
+func TestABodyOfKnownLengthPassesAsItComes(t *testing.T) {
+	both(t, func(t *testing.T, two bool) {
+		received := make(chan bool)
+		w := newWorld(t, two, Options{}, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "2")
+			for _, part := range []string{"a", "b"} {
+				_, _ = io.WriteString(w, part)
+				_ = http.NewResponseController(w).Flush()
+				<-received
+			}
+		}))
+		res, err := w.client.Do(w.request(http.MethodGet, "/", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		for _, want := range []string{"a", "b"} {
+			got := make([]byte, 1)
+			if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != want {
+				t.Fatalf("%q, %v, want %q", got, err, want)
+			}
+			received <- true
+		}
+	})
+}
+
 // A client that compares keys after the handshake, as curl does, ends the connection without a
 // request. One that connects ahead of its requests does so too, but other requests follow.
 func TestAClientThatLooksAtTheKeyAfterTheHandshakeIsPinned(t *testing.T) {
