@@ -17,6 +17,7 @@ import (
 	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/relay"
 	"github.com/headway-go/headway/internal/valkey"
+	"github.com/headway-go/headway/internal/valkeyserver"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -24,7 +25,7 @@ import (
 // inValkey opens fleets on a Valkey.
 type inValkey struct {
 	t *testing.T
-	*fleettest.Valkey
+	*valkeyserver.Server
 }
 
 func (b inValkey) Fleet(wait bool) *fleet.Fleet {
@@ -41,15 +42,15 @@ func (b inValkey) Fleet(wait bool) *fleet.Fleet {
 
 func TestContractOnValkey(t *testing.T) {
 	t.Parallel()
-	fleettest.Check(t, inValkey{t, fleettest.NewValkey(t)})
+	fleettest.Check(t, inValkey{t, valkeyserver.New(t)})
 }
 
 // valkeyFleet is a fleet on a Valkey whose members always have calls waiting. The first half
 // of them connects through a proxy.
 type valkeyFleet struct {
 	t      *testing.T
-	server *fleettest.Valkey
-	proxy  *fleettest.Proxy
+	server *valkeyserver.Server
+	proxy  *valkeyserver.Proxy
 	ends   []func()
 	begun  time.Time
 
@@ -59,8 +60,8 @@ type valkeyFleet struct {
 }
 
 func newValkeyFleet(t *testing.T, members int, args ...string) *valkeyFleet {
-	g := &valkeyFleet{t: t, server: fleettest.NewValkey(t, args...), notes: make(map[string]int), begun: time.Now()}
-	g.proxy = fleettest.NewProxy(t, g.server.Address)
+	g := &valkeyFleet{t: t, server: valkeyserver.New(t, args...), notes: make(map[string]int), begun: time.Now()}
+	g.proxy = valkeyserver.NewProxy(t, g.server.Address)
 	for i := range members {
 		address := g.server.Address
 		if i < members/2 {
@@ -220,7 +221,7 @@ func TestValkeyFaults(t *testing.T) {
 func TestValkeyFailsOver(t *testing.T) {
 	t.Parallel()
 	g := newValkeyFleet(t, 2)
-	replica := fleettest.NewValkey(t)
+	replica := valkeyserver.New(t)
 	host, port, _ := strings.Cut(g.server.Address, ":")
 	if answer, err := replica.Ask("REPLICAOF", host, port); err != nil || answer != "+OK" {
 		t.Fatal(answer, err)
@@ -247,7 +248,7 @@ func TestValkeyFailsOver(t *testing.T) {
 // password.
 func TestValkeyUser(t *testing.T) {
 	t.Parallel()
-	b := inValkey{t, fleettest.NewValkey(t)}
+	b := inValkey{t, valkeyserver.New(t)}
 	rights := "+get +set +del +pexpire +evalsha +eval +spublish +ssubscribe +sunsubscribe +ping +hello +client" +
 		" +time +zadd +zrem +zcard +zcount +zremrangebyscore +hmget +hset +hdel +hgetall"
 	words := append([]string{"ACL", "SETUSER", "fleet", "on", ">canary", "~headway:*", "&headway:*"}, strings.Fields(rights)...)
@@ -289,7 +290,7 @@ func TestValkeyUser(t *testing.T) {
 // A leader that was replaced can send nothing, and cannot end another's lease.
 func TestValkeyFencesLeaders(t *testing.T) {
 	t.Parallel()
-	v := fleettest.NewValkey(t)
+	v := valkeyserver.New(t)
 	o, err := valkey.Parse(&url.URL{Scheme: "valkey", Host: v.Address})
 	if err != nil {
 		t.Fatal(err)
@@ -343,7 +344,7 @@ func TestValkeyFencesLeaders(t *testing.T) {
 // BenchmarkAcquireInValkey measures the round trip of one attempt to the leader, in this
 // process, through a Valkey on this machine.
 func BenchmarkAcquireInValkey(b *testing.B) {
-	f, err := fleet.Open(b.Context(), "valkey://"+fleettest.NewValkey(b).Address)
+	f, err := fleet.Open(b.Context(), "valkey://"+valkeyserver.New(b).Address)
 	if err != nil {
 		b.Fatal(err)
 	}

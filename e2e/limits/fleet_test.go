@@ -20,8 +20,8 @@ import (
 
 	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/fleet"
-	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/valkeyserver"
 	"github.com/headway-go/headway/transport"
 )
 
@@ -203,7 +203,7 @@ func newCrew(t *testing.T, f front, by string) *crew {
 		awaitFile(t, filepath.Join(dir, "url"))
 		c.fleet = "unix://" + filepath.Join(dir, ".headway", fleet.Socket)
 	case "valkey":
-		c.fleet = "valkey://" + fleettest.NewValkey(t).Address
+		c.fleet = "valkey://" + valkeyserver.New(t).Address
 	}
 	return c
 }

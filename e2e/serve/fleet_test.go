@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/headway-go/headway/e2e/internal/harness"
-	"github.com/headway-go/headway/internal/fleettest"
+	"github.com/headway-go/headway/internal/valkeyserver"
 )
 
 // crew is a folder with several connections to one provider by one credential.
@@ -208,7 +208,7 @@ func TestFleetOutlivesItsServer(t *testing.T) {
 // one of which may have the pace for all, and then the Valkey.
 func TestFleetInValkey(t *testing.T) {
 	t.Parallel()
-	v := fleettest.NewValkey(t, "--requirepass", "canary")
+	v := valkeyserver.New(t, "--requirepass", "canary")
 	c := newCrew(t, "{kind: token_bucket, rate: 25/s, burst: 8}", owner, 4)
 	address := "valkey://default:canary@" + v.Address
 	o := c.collect(t, 0, "--fleet", "valkey://default:another@"+v.Address).Wait(t)

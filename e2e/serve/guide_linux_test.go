@@ -9,8 +9,8 @@ import (
 
 	"github.com/headway-go/headway/e2e/internal/harness"
 	"github.com/headway-go/headway/internal/debian"
-	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/pgserver"
+	"github.com/headway-go/headway/internal/valkeyserver"
 )
 
 // TestFleetGuide runs the commands of the guide as they are written there, but for the ports,
@@ -23,7 +23,7 @@ func TestFleetGuide(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	valkey, database := fleettest.NewValkey(t), pgserver.New(t)
+	valkey, database := valkeyserver.New(t), pgserver.New(t)
 	port := func() string {
 		_, p, _ := strings.Cut(harness.FreeAddress(t), ":")
 		return p

@@ -88,6 +88,7 @@ var onlyTests = map[string]string{
 	pipeNet:   "only a test needs a network without sockets",
 	powerCut:  "only a test cuts the power",
 	sinkTest:  "only a test starts its own binary again",
+	valkeySrv: "only a test starts a Valkey",
 }
 
 // standard reports whether the path is of the standard library, whose first

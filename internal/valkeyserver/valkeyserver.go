@@ -1,6 +1,9 @@
 //go:build unix
 
-package fleettest
+// Package valkeyserver starts a Valkey, or Redis, for a test: a real one, from Debian's
+// package, which is installed when it is missing and the test runs as root. A server has a
+// folder and a port of its own.
+package valkeyserver
 
 import (
 	"bufio"
@@ -16,8 +19,11 @@ import (
 	"github.com/headway-go/headway/internal/debian"
 )
 
-// Valkey is a server for one test, with its own folder and its own port on loopback.
-type Valkey struct {
+// maxWait bounds what is waited for. It is far from what anything here takes.
+const maxWait = 5 * time.Minute
+
+// Server is a server for one test, with its own folder and its own port on loopback.
+type Server struct {
 	t       testing.TB
 	program string
 	args    []string
@@ -28,16 +34,16 @@ type Valkey struct {
 	process *exec.Cmd // nil while the server is stopped
 }
 
-// NewValkey starts a server with additional arguments of valkey-server. It installs Debian's
+// New starts a server with additional arguments of valkey-server. It installs Debian's
 // package if that is missing.
-func NewValkey(t testing.TB, args ...string) *Valkey {
+func New(t testing.TB, args ...string) *Server {
 	t.Helper()
 	program := debian.Require(t, "redis-server", "valkey-server", "redis-server")
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &Valkey{t: t, program: program, Address: l.Addr().String()}
+	v := &Server{t: t, program: program, Address: l.Addr().String()}
 	_ = l.Close()
 	host, port, _ := net.SplitHostPort(v.Address)
 	v.args = append([]string{"--bind", host, "--port", port, "--dir", t.TempDir(), "--save", "", "--appendonly", "no"}, args...)
@@ -47,7 +53,7 @@ func NewValkey(t testing.TB, args ...string) *Valkey {
 }
 
 // Start starts the server and waits until it answers.
-func (v *Valkey) Start() {
+func (v *Server) Start() {
 	v.t.Helper()
 	cmd := exec.Command(v.program, v.args...)
 	if err := cmd.Start(); err != nil {
@@ -56,19 +62,19 @@ func (v *Valkey) Start() {
 	v.mu.Lock()
 	v.process = cmd
 	v.mu.Unlock()
-	for deadline := time.Now().Add(MaxWait); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(maxWait); ; time.Sleep(10 * time.Millisecond) {
 		answer, err := v.Ask("PING")
 		switch {
 		case err == nil && !strings.HasPrefix(answer, "-LOADING"):
 			return
 		case time.Now().After(deadline):
-			v.t.Fatalf("%s does not answer after %v: %q, %v", v.program, MaxWait, answer, err)
+			v.t.Fatalf("%s does not answer after %v: %q, %v", v.program, maxWait, answer, err)
 		}
 	}
 }
 
 // Stop kills the server if it is running.
-func (v *Valkey) Stop() {
+func (v *Server) Stop() {
 	v.mu.Lock()
 	cmd := v.process
 	v.process = nil
@@ -80,12 +86,12 @@ func (v *Valkey) Stop() {
 }
 
 // Pause suspends the server until Resume.
-func (v *Valkey) Pause() { v.signal(syscall.SIGSTOP) }
+func (v *Server) Pause() { v.signal(syscall.SIGSTOP) }
 
 // Resume resumes a suspended server.
-func (v *Valkey) Resume() { v.signal(syscall.SIGCONT) }
+func (v *Server) Resume() { v.signal(syscall.SIGCONT) }
 
-func (v *Valkey) signal(s syscall.Signal) {
+func (v *Server) signal(s syscall.Signal) {
 	v.t.Helper()
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -95,13 +101,13 @@ func (v *Valkey) signal(s syscall.Signal) {
 }
 
 // Ask sends one command and returns the first line of the answer, or the text of a string.
-func (v *Valkey) Ask(words ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", v.Address, MaxWait)
+func (v *Server) Ask(words ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", v.Address, maxWait)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(MaxWait))
+	_ = conn.SetDeadline(time.Now().Add(maxWait))
 	text := fmt.Appendf(nil, "*%d\r\n", len(words))
 	for _, w := range words {
 		text = fmt.Appendf(text, "$%d\r\n%s\r\n", len(w), w)
