@@ -5,6 +5,8 @@ package fleet_test
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"runtime"
@@ -22,6 +24,7 @@ import (
 	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/longtest"
+	"github.com/headway-go/headway/internal/valkeyserver"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/quota/governor"
 )
@@ -81,7 +84,7 @@ func spent(err error) bool {
 // ahead or not, and although estimates are too high.
 func TestFiftyMembersAdmitExactlyTheCap(t *testing.T) {
 	t.Parallel()
-	v := fleettest.NewValkey(t)
+	v := valkeyserver.New(t)
 	for name, test := range map[string]struct {
 		limits       quota.Limits
 		ahead        time.Duration
@@ -103,7 +106,7 @@ func TestFiftyMembersAdmitExactlyTheCap(t *testing.T) {
 
 var repeats atomic.Int64
 
-func admitFifty(t *testing.T, v *fleettest.Valkey, name string, limits quota.Limits, ahead time.Duration, tokens, real, want int64) {
+func admitFifty(t *testing.T, v *valkeyserver.Server, name string, limits quota.Limits, ahead time.Duration, tokens, real, want int64) {
 	name += string(rune('a' + repeats.Add(1)))
 	var all []*governor.Governor
 	for range 50 {
@@ -138,10 +141,11 @@ func admitFifty(t *testing.T, v *fleettest.Valkey, name string, limits quota.Lim
 	}
 }
 
-// What a killed member reserved comes back after its lease, and what it had taken does not.
-func TestAKilledMembersReserveComesBack(t *testing.T) {
+// What a silent member reserved counts as used after its lease, since it may have used it, until
+// the member sends again and reports what it did use. What it had taken stays used.
+func TestASilentMembersReserveCountsAsUsed(t *testing.T) {
 	t.Parallel()
-	v := fleettest.NewValkey(t)
+	v := valkeyserver.New(t)
 	f, err := fleet.Open(t.Context(), "valkey://"+v.Address)
 	if err != nil {
 		t.Fatal(err)
@@ -170,9 +174,15 @@ func TestAKilledMembersReserveComesBack(t *testing.T) {
 		t.Fatalf("what another member reserved was granted: %+v", a)
 	}
 	killed(time.Millisecond, 40, 0)
-	fleettest.Until(t, "the reserve comes back", func() bool { return other(time.Hour, 0, 60).Granted[0] })
-	if a := other(time.Hour, 50, 31); a.Granted[0] || a.Budgets[0].Use != 70 || a.Budgets[0].Reserve != 30 {
-		t.Errorf("what the killed member took was given again: %+v", a)
+	fleettest.Until(t, "the reserve counts as used", func() bool { return other(time.Hour, 0, 0).Budgets[0].Use == 50 })
+	if more, rest := other(time.Hour, 50, 51), other(time.Hour, 0, 50); more.Granted[0] || more.Budgets[0].Reserve != 50 || !rest.Granted[0] {
+		t.Errorf("beside a silent member: %+v, then %+v", more, rest)
+	}
+	if a := killed(time.Hour, 0, 0); a.Budgets[0].Use != 60 {
+		t.Errorf("it used nothing of its reserve: %+v", a)
+	}
+	if more, rest := other(time.Hour, 0, 41), other(time.Hour, 0, 40); more.Granted[0] || !rest.Granted[0] {
+		t.Errorf("what was taken was given again: %+v, then %+v", more, rest)
 	}
 }
 
@@ -180,7 +190,7 @@ func TestAKilledMembersReserveComesBack(t *testing.T) {
 // When the server is back without its data, the use goes on from what the members know.
 func TestBudgetsWithoutTheServer(t *testing.T) {
 	t.Parallel()
-	v := fleettest.NewValkey(t)
+	v := valkeyserver.New(t)
 	limits := quota.Limits{MaxDailyCalls: 100, CallsPerMinute: 6000, Burst: 100}
 	budgets := budgetsAt(t, v.Address, "x")
 	share := openBudget(t, budgets, quota.FleetOptions{}, limits)
@@ -192,11 +202,13 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 		}
 		return err
 	}
-	for _, g := range []*governor.Governor{share, wait} {
-		for range 10 {
-			if err := call(g); err != nil {
-				t.Fatal(err)
-			}
+	for i := range 50 {
+		g := share
+		if i%5 == 0 {
+			g = wait
+		}
+		if err := call(g); err != nil {
+			t.Fatal(err)
 		}
 	}
 	until := func(what string, ok func() bool) {
@@ -204,8 +216,8 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 		fleettest.Until(t, what, ok)
 	}
 	left := func(g *governor.Governor) int64 { return *g.Snapshot().Global.DailyCallsRemaining }
-	until("both know the use of both", func() bool { return left(share) == 80 && left(wait) == 80 && share.Fleet().Members == 2 })
-	until("half of a quarter of it is reserved", func() bool { return budgets.reserve.Load() == 10 })
+	until("both know the use of both", func() bool { return left(share) == 50 && left(wait) == 50 && share.Fleet().Members == 2 })
+	until("half of a quarter of it is reserved", func() bool { return budgets.reserve.Load() == 6 })
 	v.Stop()
 	until("both report the loss", func() bool { return share.Fleet().Away && wait.Fleet().Away })
 	alone := 0
@@ -216,7 +228,7 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 		if call(wait) == nil {
 			t.Fatal("a call was approved while the server is away")
 		}
-		return alone == 10
+		return alone == 6
 	})
 	for range 100 { // the reserve is used up
 		if call(share) == nil {
@@ -225,7 +237,7 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 	}
 	v.Start()
 	until("the server is back", func() bool { return !share.Fleet().Away && !wait.Fleet().Away })
-	until("the use is known again", func() bool { return left(share) == 70 && left(wait) == 70 })
+	until("the use is known again", func() bool { return left(share) == 44 && left(wait) == 44 })
 	n := 0
 	until("the day is used up", func() bool {
 		err := call(wait)
@@ -234,69 +246,101 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 		}
 		return spent(err)
 	})
-	if n != 70 {
-		t.Errorf("%d more were admitted, want 70", n)
+	if n != 44 {
+		t.Errorf("%d more were admitted, want 44", n)
 	}
 }
 
 // Two daemons with one Valkey have one cap for both, and the API shows where it is held. What
-// cannot be shared is an error.
+// cannot be shared is an error. A busy machine may answer a daemon too late: then it calls the
+// Valkey away, its calls have to be made again, and what it would have got counts as used.
 func TestDaemonsShareABudget(t *testing.T) {
 	t.Parallel()
-	v := fleettest.NewValkey(t)
-	var urls []string
-	start := func(fleet string) (*client.Client, error) {
+	v := valkeyserver.New(t)
+	var log logged
+	type daemonAt struct {
+		*client.Client
+		url string
+	}
+	start := func(fleet string) (at daemonAt, err error) {
 		c, err := config.Read("headway.yaml", []byte("listen: 127.0.0.1:0\nfleet: "+fleet+"\nstate: "+t.TempDir()+
 			"\nquota: {fleet: wait, global: {max_daily_calls: 7}, models: {m: {}}}\n"), os.Getenv)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d, err := daemon.New(c, daemon.Options{})
+		d, err := daemon.New(c, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := d.Start(t.Context()); err != nil {
-			return nil, err
+			return at, err
 		}
 		t.Cleanup(func() { _ = d.Stop(context.Background()) })
-		urls = append(urls, "http://"+d.Address().String())
-		return client.New(client.Options{Server: urls[len(urls)-1]})
+		at.url = "http://" + d.Address().String()
+		at.Client, err = client.New(client.Options{Server: at.url})
+		return at, err
 	}
 	if _, err := start("none"); err == nil || !strings.Contains(err.Error(), "fleet is wait; want it left out, or fleet: valkey://") {
 		t.Errorf("without a fleet: %v", err)
 	}
-	var all []*client.Client
-	for range 2 {
-		c, err := start("valkey://" + v.Address)
-		if err != nil {
+	var all []daemonAt
+	for len(all) < 2 {
+		d, err := start("valkey://" + v.Address)
+		if err == nil {
+			all = append(all, d)
+		} else if !errors.Is(err, context.DeadlineExceeded) { // a busy machine: it is started again
 			t.Fatal(err)
 		}
-		all = append(all, c)
 	}
 	approved := 0
-	for i := range 12 {
-		r, err := http.Post(urls[i%2]+"/v1/quota/approve", "application/json", strings.NewReader(`{"model":"m","expected_input_tokens":1}`)) //nolint:noctx // The server is in this process.
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.StatusCode == http.StatusOK {
-			approved++
-		}
-		_ = r.Body.Close()
+	for _, d := range []daemonAt{all[0], all[1], all[0], all[1]} {
+		fleettest.Until(t, "three calls are approved, or the day is used up", func() bool {
+			r, err := http.Post(d.url+"/v1/quota/approve", "application/json", strings.NewReader(`{"model":"m","expected_input_tokens":1}`)) //nolint:noctx // The server is in this process.
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(r.Body)
+			if err := errors.Join(err, r.Body.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if r.StatusCode == http.StatusOK {
+				approved++
+				return approved%3 == 0
+			}
+			return strings.Contains(string(text), string(quota.CodeHardLimit))
+		})
 	}
-	if approved != 7 {
-		t.Errorf("%d calls were approved, want 7", approved)
+	if lost := strings.Count(log.String(), "[RG][FLEET] the server that holds the shared budgets is away"); approved > 7 || approved < 7-lost {
+		t.Errorf("%d calls were approved and %d answers lost, want 7 together", approved, lost)
 	}
-	s, err := all[0].Snapshot(t.Context(), "")
-	if err != nil || s.Fleet == nil || s.Fleet.Server != v.Address || s.Fleet.Members != 2 || s.Fleet.Away || s.Fleet.Without != "wait" {
-		t.Errorf("it is shown as %+v, %v", s.Fleet, err)
-	}
+	fleettest.Until(t, "the API shows where the budget is held", func() bool {
+		s, err := all[0].Snapshot(t.Context(), "")
+		return err == nil && s.Fleet != nil && s.Fleet.Server == v.Address && s.Fleet.Members == 2 && !s.Fleet.Away && s.Fleet.Without == "wait"
+	})
+}
+
+// logged is a log in memory.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // BenchmarkSharedBudget measures an approval and its settlement by one member, with calls taken
 // ahead and with a round trip each, and beside them a counter in Lua on the same client library.
 func BenchmarkSharedBudget(b *testing.B) {
-	v := fleettest.NewValkey(b)
+	v := valkeyserver.New(b)
 	limits := quota.Limits{CallsPerMinute: 1e9, MaxDailyCalls: 1e15}
 	run := func(name string, ahead time.Duration, parallel int) {
 		b.Run(name, func(b *testing.B) {
