@@ -46,7 +46,7 @@ test: ## Run all tests, with the race detector where a C compiler is at hand.
 	$(GO) -C e2e/sdk test $$race -vet=off -ldflags=-w -timeout $(TIMEOUT) ./... || code=1; wait $$arena || code=1; exit $$code
 
 test-long: ## Run the tests that kill at random, draw or load much, with their full numbers (an hour, TIMEOUT=2h).
-	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./egress ./fleet ./internal/console ./internal/journal ./internal/sim ./internal/sim/serve/dataverse ./quota \
+	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./egress ./fleet ./internal/console ./internal/journal ./internal/sim ./internal/sim/serve/dataverse ./internal/valkey ./quota \
 	./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite ./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider ./e2e/serve -long || exit 1; \
 	$(GO) test $$race -count 1 -skip '^TestRealClients$$' -timeout $(TIMEOUT) ./internal/forward ./e2e/run -long
 

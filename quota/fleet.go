@@ -32,7 +32,8 @@ const (
 	maxBudgets = 256              // of one exchange
 	maxClaims  = 256
 	// A member takes at most 1/aheadShare of a budget ahead, and reserves at most
-	// 1/reserveShare of what is left, both divided by the members.
+	// 1/reserveShare of what is left, both divided by the members. What a killed member had
+	// in reserve is lost for the day, so it is no more than 1/reserveShare of its own use.
 	aheadShare   = 100
 	reserveShare = 4
 )
@@ -51,6 +52,7 @@ type membership struct {
 	FleetOptions
 	members, silent int
 	answered        time.Duration // when the last exchange began that was answered
+	at              time.Time     // the server's clock then
 	away            bool
 	live            []*node
 	next            int // where the next exchange begins in live
@@ -76,9 +78,11 @@ type pool struct {
 type part struct {
 	room    int64         // taken and not used; below zero it was used beyond what was taken
 	used    int64         // by calls since the last exchange
+	spent   int64         // by calls of this member, today
 	granted time.Duration // when a claim was granted
 	reserve int64         // kept by the server for this member
-	owed    int64         // used or usable here, not yet counted by the server
+	owed    int64         // changes of the use since the last answer: what was used, less what was given back
+	counted int64         // all such changes before
 	rate    float64
 	at      time.Duration // when rate was computed
 	accrued time.Duration // until when room has grown while the server is away
@@ -229,6 +233,7 @@ func (f *membership) spend(now time.Duration, n *node, a *[budgets]int64) {
 		t := &p.part[b]
 		t.room -= a[b]
 		t.used += max(a[b], 0)
+		t.spent += a[b]
 		if f.Ahead > 0 && t.room < t.target(f, n, b)/2 {
 			f.low = true
 		}
@@ -276,6 +281,9 @@ func (g *Governor) Needs(now time.Duration, r Request) bool {
 func (g *Governor) Exchange(now time.Duration, leave bool) *Exchange {
 	now = g.tick(now)
 	f, x := g.fleet, &Exchange{Lease: FleetLease, Silence: FleetSilence, Leave: leave}
+	if !f.at.IsZero() {
+		x.Expect = f.at.Add(now - f.answered)
+	}
 	at := map[*node]*[budgets]int{}
 	f.sent, f.sentAt, f.low, f.urgent = f.sent[:0], now, false, false
 	f.asked, f.claims = f.claims, nil
@@ -325,7 +333,7 @@ func (f *membership) tell(now time.Duration, n *node, x *Exchange) *[budgets]int
 		}
 		t := &p.part[b]
 		t.measure(now)
-		m := SharedBudget{Scope: n.scope, Name: budgetNames[b], Cap: n.cap(b), Born: t.born, Delta: t.owed}
+		m := SharedBudget{Scope: n.scope, Name: budgetNames[b], Cap: n.cap(b), Born: t.born}
 		goal := int64(0)
 		if !x.Leave {
 			goal = t.target(f, n, b)
@@ -337,11 +345,11 @@ func (f *membership) tell(now time.Duration, n *node, x *Exchange) *[budgets]int
 		// Debt is counted, and what is idle is given back. While the server is away it is kept: it
 		// may be this member's share, and an exchange that is not answered would lose it.
 		if t.room < 0 || t.room > 2*goal && (x.Leave || !f.away) {
-			m.Delta -= t.room - keep
+			t.owed -= t.room - keep
 			t.room = keep
 		}
-		m.Ahead = max(0, goal-t.room)
-		t.owed, m.Pending = 0, t.room
+		m.Ahead, m.Pending = max(0, goal-t.room), t.room
+		m.Delta, m.Total = t.owed, t.counted+t.owed
 		switch b {
 		case dayTokens:
 			m.Known, m.Pending = float64(n.dayTokens+t.room), t.room+n.dayHeld
@@ -356,8 +364,9 @@ func (f *membership) tell(now time.Duration, n *node, x *Exchange) *[budgets]int
 		if b >= kinds {
 			m.Day = n.limits.calendar.name + " " + dayName(n.day)
 			if !f.Wait && !x.Leave {
-				m.Reserve = n.left(b) / reserveShare / int64(f.members)
+				m.Reserve = max(0, min(n.left(b)/int64(f.members), t.spent)/reserveShare)
 			}
+			t.reserve = min(t.reserve, m.Reserve) // more is not kept, if the answer is lost
 		}
 		at[b] = len(x.Budgets)
 		x.Budgets = append(x.Budgets, m)
@@ -381,7 +390,7 @@ func (p *part) measure(now time.Duration) {
 func (g *Governor) Exchanged(now time.Duration, x *Exchange, a *Exchanged) {
 	now = g.tick(now)
 	f := g.fleet
-	f.members, f.silent, f.answered, f.away = max(1, a.Members), a.Silent, f.sentAt, false
+	f.members, f.silent, f.answered, f.at, f.away = max(1, a.Members), a.Silent, f.sentAt, a.At, false
 	claimed := make([]int64, len(x.Budgets))
 	for i, ok := range a.Granted {
 		if !ok {
@@ -422,6 +431,7 @@ func (g *Governor) learn(n *node, b int, m *SharedBudget, u *SharedUse, more int
 		return
 	}
 	t := &n.pool.part[b]
+	t.owed, t.counted = t.owed-m.Delta, t.counted+m.Delta
 	t.room += more
 	t.reserve, t.born, t.accrued = u.Reserve, u.Born, 0
 	switch used := u.Use - float64(t.room); b {
@@ -457,22 +467,11 @@ func (g *Governor) sweepFleet(now time.Duration) {
 }
 
 // Unanswered reports that the last exchange was not answered: the server is away. What it
-// would have given back counts as used, and what it would have counted is sent again.
-func (g *Governor) Unanswered(now time.Duration, x *Exchange) {
+// would have granted counts as used; what it would have counted is sent again.
+func (g *Governor) Unanswered(now time.Duration, _ *Exchange) {
 	now = g.tick(now)
 	f := g.fleet
 	f.away, f.asked, f.claims = true, nil, nil
-	i := 0
-	for _, n := range f.sent {
-		for b := range budgets {
-			if i < len(x.Budgets) && x.Budgets[i].Scope == n.scope && x.Budgets[i].Name == budgetNames[b] {
-				if n.pool != nil && x.Budgets[i].Delta > 0 {
-					n.pool.part[b].owed += x.Budgets[i].Delta
-				}
-				i++
-			}
-		}
-	}
 	g.retry = now
 }
 

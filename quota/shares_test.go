@@ -266,25 +266,30 @@ func TestALargeCallOfASpreadLimitIsOwedAtOnce(t *testing.T) {
 	}
 }
 
-// TestAShareLastsWhileTheServerIsAway has a member of two use the half of a day's cap that the
+// TestAShareLastsWhileTheServerIsAway has a member of two use the part of a day's cap that the
 // server keeps for it, one call between two exchanges in vain. When the server is back it
 // counts what was used, and gets back what was not.
 func TestAShareLastsWhileTheServerIsAway(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"each call asks": 0, "ahead": 300 * ms} {
 		for _, made := range []int{0, 4, 10} {
-			g := governor(t, oneModel(quota.Limits{MaxDailyCalls: 100}))
+			g := governor(t, oneModel(quota.Limits{MaxDailyCalls: 140}))
 			g.Share(0, quota.FleetOptions{Ahead: ahead})
-			answer := func(now time.Duration, use float64, reserve int64) (delta int64) {
+			answer := func(now time.Duration, use float64, reserve, ahead int64) (delta int64) {
 				x := g.Exchange(now, false)
 				a := &quota.Exchanged{Members: 2, Granted: make([]bool, len(x.Claims)), Budgets: make([]quota.SharedUse, len(x.Budgets))}
 				for i, b := range x.Budgets {
 					delta += b.Delta
-					a.Budgets[i] = quota.SharedUse{Use: use + float64(b.Delta), Reserve: reserve, Born: "x"}
+					a.Budgets[i] = quota.SharedUse{Use: use + float64(b.Delta), Reserve: reserve, Ahead: ahead, Born: "x"}
 				}
 				g.Exchanged(now, x, a)
 				return delta
 			}
-			answer(0, 20, 10)
+			answer(0, 60, 10, 40)
+			for range 40 { // its own use, by which its reserve goes
+				if _, err := g.RecordUsage(0, g.Approve(0, quota.Request{Model: "m"}).Permit, quota.Usage{}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			now := quota.FleetBeat
 			g.Unanswered(now, g.Exchange(now, false))
 			approved := 0
@@ -305,8 +310,8 @@ func TestAShareLastsWhileTheServerIsAway(t *testing.T) {
 			if approved != made {
 				t.Errorf("%s: %d calls were approved, want %d", name, approved, made)
 			}
-			counted := answer(now, 20, 0)
-			counted += answer(now+quota.FleetBeat, 20+float64(counted), 0)
+			counted := answer(now, 60, 0, 0)
+			counted += answer(now+quota.FleetBeat, 60+float64(counted), 0, 0)
 			if counted != int64(made) {
 				t.Errorf("%s: %d calls are counted, %d were made", name, counted, made)
 			}

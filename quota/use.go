@@ -197,9 +197,12 @@ type Exchange struct {
 	Budgets []SharedBudget
 	// Claims are taken in order, each from all its budgets or from none.
 	Claims []SharedClaim
-	// Lease is how long the server keeps what this member reserves, and Silence after how long
+	// Lease is after how long the server counts as used what this member reserves, and Silence after how long
 	// without a message it counts the member as silent.
 	Lease, Silence time.Duration
+	// Expect is what the server's clock should show, by its last answer and the time since;
+	// zero before the first answer. If its clock was set, no budget refills by that.
+	Expect time.Time
 	// Leave ends the membership: what it reserved is free again.
 	Leave bool
 }
@@ -220,13 +223,16 @@ type SharedBudget struct {
 	Known float64
 	Born  string
 	// Delta changes the use: what was used beyond what the server had counted, less what is
-	// given back.
-	Delta int64
+	// given back, since the last answer. Total is the sum of all Deltas that were answered,
+	// and this one: a server that knows the Total before counts the difference, so that an
+	// exchange whose answer was lost counts once.
+	Delta, Total int64
 	// Pending is the part of the use that may still be given back: estimates of open permits,
 	// and what was taken ahead.
 	Pending int64
 	// Reserve is how much to keep for this member while it cannot reach the server. It
-	// replaces the previous reserve, and expires.
+	// replaces the previous reserve. After the lease it counts as used, until the member
+	// sends another exchange, since it may have been used.
 	Reserve int64
 	// Ahead is how much to take ahead of calls, as far as there is room.
 	Ahead int64

@@ -53,8 +53,12 @@ func (b *Budgets) message(x *quota.Exchange) (keys, args []string) {
 		leave = "1"
 	}
 	keys = append(make([]string, 0, 1+len(x.Budgets)), "headway:{"+b.group+"}:members")
-	args = append(make([]string, 0, 6+9*len(x.Budgets)+5*len(x.Claims)), b.member,
-		micros(x.Lease), micros(x.Silence), leave)
+	expect := ""
+	if !x.Expect.IsZero() {
+		expect = strconv.FormatInt(x.Expect.UnixMicro(), 10)
+	}
+	args = append(make([]string, 0, 7+10*len(x.Budgets)+5*len(x.Claims)), b.member,
+		micros(x.Lease), micros(x.Silence), leave, expect)
 	for i := range x.Budgets {
 		s := &x.Budgets[i]
 		keep := dayKept
@@ -62,7 +66,7 @@ func (b *Budgets) message(x *quota.Exchange) (keys, args []string) {
 			keep = forget + time.Duration(min(float64(s.Cap)/s.Rate, dayKept.Seconds())*float64(time.Second))
 		}
 		keys = append(keys, b.key(s))
-		args = append(args, whole(s.Cap), real(s.Rate), real(s.Known), s.Born, whole(s.Delta), whole(s.Pending), whole(s.Reserve), whole(s.Ahead), millis(keep))
+		args = append(args, whole(s.Cap), real(s.Rate), real(s.Known), s.Born, whole(s.Delta), whole(s.Total), whole(s.Pending), whole(s.Reserve), whole(s.Ahead), millis(keep))
 	}
 	args = append(args, strconv.Itoa(len(x.Claims)))
 	for _, c := range x.Claims {
@@ -114,8 +118,17 @@ func answer(x *quota.Exchange, r []string) (*quota.Exchanged, error) {
 //	s  the reserves of all members, a what members may give back of the use
 //	x  when the first reserve expires
 //	b  the instant of the record's birth; k the use that a member knew of an earlier record
-//	m:MEMBER  its reserve, what it may give back, and when both expire
-var budgetScript = rueidis.NewLuaScript(`#!lua flags=allow-oom
+//	m:MEMBER  its reserve, what it may give back, when its lease ends, and the sum of its
+//	   changes so far. The end is 0 if it has passed: the reserve counts as used then
+//
+// A clock that is more than two seconds away from what a member expects was set. A record that
+// was written before is then moved with it.
+//
+// A record that begins with a use was lost: it grants nothing until all members that can be
+// heard have brought what they know.
+var budgetScript = rueidis.NewLuaScript(budgetText)
+
+const budgetText = `#!lua flags=allow-oom
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local me, lease, silence = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -128,9 +141,12 @@ local silent = redis.call('ZCOUNT', group, '-inf', now - silence)
 local heard = 1
 if members > 0 then heard = (members - silent) / members end
 local function text(n) return string.format('%.17g', n) end
-local all, p = {}, 5
+local all, p = {}, 6
+local expected = tonumber(ARGV[5]) or now
+local set = 0
+if math.abs(now - expected) > 2000000 then set = now - expected end
 for i = 2, #KEYS do
-  local b = {cap = tonumber(ARGV[p]), rate = tonumber(ARGV[p+1]), room = tonumber(ARGV[p+5]), got = 0}
+  local b = {cap = tonumber(ARGV[p]), rate = tonumber(ARGV[p+1]), room = tonumber(ARGV[p+6])}
   local known, born = tonumber(ARGV[p+2]), ARGV[p+3]
   local v = redis.call('HMGET', KEYS[i], 'u', 't', 's', 'a', 'x', 'b', 'k', me)
   if v[1] then
@@ -141,33 +157,40 @@ for i = 2, #KEYS do
   else
     b.u, b.t, b.s, b.a, b.x, b.b, b.k = known, now, 0, 0, 0, text(now), known
   end
+  if set > 0 and b.t <= expected then b.t = b.t + set end
+  if b.t > now + 2000000 then b.t = now end
   if b.rate > 0 and now > b.t then b.u = math.max(0, b.u - b.rate * heard * (now - b.t) / 1000000) end
   b.t = math.max(b.t, now)
+  local delta = tonumber(ARGV[p+4])
   if v[8] then
-    local r, a = string.match(v[8], '(%d+) (%d+)')
-    b.s, b.a = b.s - r, b.a - a
+    local r, a, till, total = string.match(v[8], '(%d+) (%d+) (%d+) ?(-?%d*)')
+    if born ~= '' and total ~= '' then delta = tonumber(ARGV[p+5]) - total end
+    if till == '0' then b.u = math.max(0, b.u - r) else b.s, b.a = b.s - r, b.a - a end
   end
   if b.x > 0 and now >= b.x then
     b.x = 0
     local f = redis.call('HGETALL', KEYS[i])
     for j = 1, #f, 2 do
       if string.sub(f[j], 1, 2) == 'm:' and f[j] ~= me then
-        local r, a, till = string.match(f[j+1], '(%d+) (%d+) (%d+)')
+        local r, a, till, total = string.match(f[j+1], '(%d+) (%d+) (%d+) ?(-?%d*)')
         till = tonumber(till)
-        if till <= now then
-          b.s, b.a = b.s - r, b.a - a
-          redis.call('HDEL', KEYS[i], f[j])
+        if till == 0 then
+        elseif till <= now then
+          b.s, b.a, b.u = b.s - r, b.a - a, b.u + r
+          if r == '0' then redis.call('HDEL', KEYS[i], f[j]) else redis.call('HSET', KEYS[i], f[j], r .. ' 0 0 ' .. total) end
         elseif b.x == 0 or till < b.x then
           b.x = till
         end
       end
     end
   end
-  b.u = math.max(0, b.u + tonumber(ARGV[p+4]))
+  b.u = math.max(0, b.u + delta)
+  local birth = tonumber(b.b)
+  if b.k > 0 and birth <= now and now < birth + silence then b.cap = 0 end
   b.slack = b.rate > 0 and 0.000001 or 0
-  b.reserve, b.ahead, b.keep = tonumber(ARGV[p+6]), tonumber(ARGV[p+7]), ARGV[p+8]
+  b.total, b.reserve, b.ahead, b.keep = ARGV[p+5], tonumber(ARGV[p+7]), tonumber(ARGV[p+8]), ARGV[p+9]
   all[i-1] = b
-  p = p + 9
+  p = p + 10
 end
 local granted = {}
 local claims = tonumber(ARGV[p])
@@ -199,14 +222,14 @@ for i = 1, #all do
   answer[#answer+1] = string.format('%.0f', mine)
   answer[#answer+1] = string.format('%.0f', take)
   answer[#answer+1] = b.b
-  if mine + pending > 0 then
+  if ARGV[4] == '1' and pending == 0 then
+    redis.call('HDEL', key, me)
+  else
     local till = now + lease
     if b.x == 0 or till < b.x then b.x = till end
-    redis.call('HSET', key, me, string.format('%.0f %.0f %.0f', mine, pending, till))
-  else
-    redis.call('HDEL', key, me)
+    redis.call('HSET', key, me, string.format('%.0f %.0f %.0f ', mine, pending, till) .. b.total)
   end
   redis.call('HSET', key, 'u', text(b.u), 't', text(b.t), 's', string.format('%.0f', b.s + mine), 'a', string.format('%.0f', b.a + pending), 'x', string.format('%.0f', b.x), 'b', b.b, 'k', text(b.k))
   redis.call('PEXPIRE', key, b.keep)
 end
-return answer`)
+return answer`
