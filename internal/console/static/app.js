@@ -16,7 +16,7 @@
   });
   document.body.addEventListener("htmx:sseMessage", function () { last = new Date(); });
   document.body.addEventListener("htmx:sseError", function () {
-    document.getElementById("gone-at").textContent = last.toLocaleTimeString();
+    document.getElementById("gone-at").textContent = last.toTimeString().slice(0, 8);
     gone.hidden = false;
     if (moving) moving.hidden = true;
     // A stream does not say why it was refused. A page leads to the login if that is why.
