@@ -5,6 +5,8 @@ package fleet_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -349,4 +351,58 @@ func BenchmarkAcquireInValkey(b *testing.B) {
 		b.Fatal(err)
 	}
 	acquire(b, f)
+}
+
+// BenchmarkTenThousandConnections measures what 10,000 members take of one Valkey: each has a
+// connection with a subscription, and publishes a message of 200 bytes to another. A server
+// allows 10,000 connections unless maxclients says more.
+func BenchmarkTenThousandConnections(b *testing.B) {
+	const members = 10_000
+	v := valkeyserver.New(b, "--maxclients", "20000")
+	info := func(section, name string) (n float64) {
+		b.Helper()
+		text, err := v.Text("INFO", section)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(text, name+":")
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			b.Fatal(err)
+		}
+		return n
+	}
+	before := info("memory", "used_memory")
+	conns := make([]net.Conn, members)
+	read := func(c net.Conn, until string) {
+		buffer, got := make([]byte, 4096), ""
+		for !strings.Contains(got, until) {
+			n, err := c.Read(buffer)
+			if err != nil {
+				b.Fatal(err)
+			}
+			got += string(buffer[:n])
+		}
+	}
+	for i := range conns {
+		c, err := net.Dial("tcp", v.Address)
+		if err != nil {
+			b.Fatalf("connection %d: %v", i, err)
+		}
+		defer func() { _ = c.Close() }()
+		conns[i] = c
+		_, _ = fmt.Fprintf(c, "HELLO 3\r\nSSUBSCRIBE headway:{%d}:to:x\r\n", i)
+		read(c, "ssubscribe")
+	}
+	memory := (info("memory", "used_memory") - before) / members
+	cpu := func() float64 { return info("cpu", "used_cpu_user") + info("cpu", "used_cpu_sys") }
+	message := strings.Repeat("x", 200)
+	used, n := cpu(), 0
+	for b.Loop() {
+		i := n % members
+		_, _ = fmt.Fprintf(conns[i], "SPUBLISH headway:{%d}:to:x %s\r\n", (i+1)%members, message)
+		read(conns[(i+1)%members], message)
+		n++
+	}
+	b.ReportMetric((cpu()-used)/float64(n)*1e6, "server-µs/message")
+	b.ReportMetric(memory, "server-B/member")
 }

@@ -8,6 +8,7 @@ package valkeyserver
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"strings"
@@ -100,27 +101,38 @@ func (v *Server) signal(s syscall.Signal) {
 	}
 }
 
-// Ask sends one command and returns the first line of the answer, or the text of a string.
+// Ask sends one command and returns the first line of the answer, or of a text.
 func (v *Server) Ask(words ...string) (string, error) {
+	text, err := v.Text(words...)
+	line, _, _ := strings.Cut(text, "\r\n")
+	return line, err
+}
+
+// Text sends one command and returns the first line of the answer, or all of a text.
+func (v *Server) Text(words ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", v.Address, maxWait)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(maxWait))
-	text := fmt.Appendf(nil, "*%d\r\n", len(words))
+	command := fmt.Appendf(nil, "*%d\r\n", len(words))
 	for _, w := range words {
-		text = fmt.Appendf(text, "$%d\r\n%s\r\n", len(w), w)
+		command = fmt.Appendf(command, "$%d\r\n%s\r\n", len(w), w)
 	}
-	if _, err := conn.Write(text); err != nil {
+	if _, err := conn.Write(command); err != nil {
 		return "", err
 	}
 	from := bufio.NewReader(conn)
 	line, err := from.ReadString('\n')
-	if err == nil && strings.HasPrefix(line, "$") && !strings.HasPrefix(line, "$-1") {
-		line, err = from.ReadString('\n')
+	line = strings.TrimSpace(line)
+	var size int
+	if _, no := fmt.Sscanf(line, "$%d", &size); err != nil || no != nil || size < 0 {
+		return line, err
 	}
-	return strings.TrimSpace(line), err
+	text := make([]byte, size)
+	_, err = io.ReadFull(from, text)
+	return string(text), err
 }
 
 // Proxy forwards connections to a server. It can be stalled: it then holds data back and
