@@ -233,6 +233,14 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	again.key = ""
 	again.mu.Unlock()
 	do("and is let in again", chromedp.WaitNotVisible("#gone"))
+	linked := worldWith(t, true)
+	own := httptest.NewServer(linked)
+	defer own.Close()
+	defer linked.Close()
+	defer own.CloseClientConnections()
+	linked.Announce()
+	do("without a link", chromedp.Navigate(own.URL+console.Path), has("Open the link"), accessible(t, "links"), fits(t, "links", 375), emulation.ClearDeviceMetricsOverride())
+	do("by a link", chromedp.Navigate(own.URL+linked.announced[0]), has("Nothing is connected yet"), has("Log out"), picture("linked", 1280))
 	if said := complaints(); strings.Contains(said, "Security Policy") || strings.Contains(said, "TypeError") {
 		t.Errorf("the browser complains: %s", said)
 	}
