@@ -97,7 +97,7 @@ type Proxy struct {
 	ctx        context.Context // ends with the proxy
 	end        context.CancelFunc
 	counts     counts
-	ownedBy    func(remote string, uid int) bool // socketOf; replaced in tests
+	ownedBy    func(remote, local string, uid int) bool // socketOf; replaced in tests
 	governed   *governed
 	serving    sync.WaitGroup
 }
@@ -204,46 +204,60 @@ func (p *Proxy) admitted(r *http.Request) bool {
 		got := sha256.Sum256(b)
 		return err == nil && subtle.ConstantTimeCompare(want[:], got[:]) == 1
 	}
-	return p.ownedBy(r.RemoteAddr, os.Getuid())
+	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return local != nil && p.ownedBy(r.RemoteAddr, local.String(), os.Getuid())
 }
 
 // tables are the files in which Linux lists TCP connections with their owners.
 var tables = [...]string{"/proc/net/tcp", "/proc/net/tcp6"}
 
-// socketOf reports whether the remote end of a loopback connection belongs to a user. It
+// socketOf reports whether the remote end of an open loopback connection belongs to a user. It
 // returns false where the system does not say.
-func socketOf(remote string, uid int) bool {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil || uid < 0 || !at.Addr().IsLoopback() {
+func socketOf(remote, local string, uid int) bool {
+	from, err := netip.ParseAddrPort(remote)
+	to, bad := netip.ParseAddrPort(local)
+	if err != nil || bad != nil || uid < 0 || !from.Addr().IsLoopback() {
 		return false
 	}
 	for _, table := range tables {
-		if owner, ok := ownerIn(table, at); ok {
+		if owner, ok := ownerIn(table, from, to); ok {
 			return owner == uid
 		}
 	}
 	return false
 }
 
-// ownerIn finds the owner of a socket in a table of the kernel.
-func ownerIn(table string, at netip.AddrPort) (uid int, ok bool) {
+// established is the state of an open connection. In the table, one that has ended belongs to
+// user 0 for a while.
+const established = "01"
+
+// ownerIn finds the owner of a socket in a table of the kernel, by both of its ends: others may
+// have the same port.
+func ownerIn(table string, from, to netip.AddrPort) (uid int, ok bool) {
 	f, err := os.Open(table)
 	if err != nil {
 		return 0, false
 	}
 	defer func() { _ = f.Close() }()
-	want := map[string]bool{kernelAddress(at): true}
-	if at.Addr().Is4() {
-		want[kernelAddress(netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port()))] = true
-	}
+	near, far := kernelAddresses(from), kernelAddresses(to)
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		cells := strings.Fields(lines.Text())
-		if len(cells) > 7 && want[cells[1]] {
+		if len(cells) > 7 && slices.Contains(near, cells[1]) && slices.Contains(far, cells[2]) && cells[3] == established {
 			uid, err := strconv.Atoi(cells[7])
 			return uid, err == nil
 		}
 	}
 	return 0, false
+}
+
+// kernelAddresses returns the forms in which the kernel's tables may have an address.
+func kernelAddresses(at netip.AddrPort) []string {
+	at = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
+	all := []string{kernelAddress(at)}
+	if at.Addr().Is4() {
+		all = append(all, kernelAddress(netip.AddrPortFrom(netip.AddrFrom16(at.Addr().As16()), at.Port())))
+	}
+	return all
 }
 
 // kernelAddress formats an address as in the kernel's tables: in words of four bytes in the

@@ -247,12 +247,27 @@ func TestTheOwnerOfAConnectionIsKnown(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
-		if remote := c.LocalAddr().String(); !socketOf(remote, os.Getuid()) || socketOf(remote, os.Getuid()+1) {
-			t.Errorf("%s: ours %v, another's %v", remote, socketOf(remote, os.Getuid()), socketOf(remote, os.Getuid()+1))
+		remote, local := c.LocalAddr().String(), l.Addr().String()
+		if ours, anothers := socketOf(remote, local, os.Getuid()), socketOf(remote, local, os.Getuid()+1); !ours || anothers {
+			t.Errorf("%s: ours %v, another's %v", remote, ours, anothers)
+		}
+		other, err := net.Listen("tcp", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = other.Close() }()
+		if socketOf(remote, other.Addr().String(), os.Getuid()) {
+			t.Error("a connection to another address, from the same port, is taken for this one")
+		}
+		_ = c.Close() // the table has it for a minute, as one of user 0
+		for _, uid := range []int{0, os.Getuid()} {
+			if socketOf(remote, local, uid) {
+				t.Errorf("one that was closed is taken for user %d's", uid)
+			}
 		}
 	}
 	for _, remote := range []string{"127.0.0.1:1", "192.0.2.1:80", "nowhere", ""} {
-		if socketOf(remote, os.Getuid()) {
+		if socketOf(remote, "127.0.0.1:2", os.Getuid()) {
 			t.Errorf("%q is taken for ours", remote)
 		}
 	}
