@@ -79,18 +79,6 @@ func (l *Law) explained(f refusal) bool {
 	return found
 }
 
-// allBack returns when the advertised sliding windows that are nearly used up will be
-// completely free.
-func (l *Law) allBack() time.Duration {
-	at := l.clock
-	for i := range l.headers {
-		if t := &l.headers[i]; t.trusted() && t.shape == sliding && t.left-t.spent < max(2, t.quota/50) {
-			at = max(at, t.whole)
-		}
-	}
-	return at
-}
-
 // advertised returns when the advertised limits allow an attempt.
 func (l *Law) advertised(now time.Duration, c float64) time.Duration {
 	at := now
@@ -215,6 +203,12 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		t.taken = drainFade*t.taken + min(t.quota, t.left+t.slow*passed) - own - f.Remaining
 		t.during = drainFade*t.during + passed
 	}
+	if math.Mod(f.Remaining, coarseUnits) != 0 || !t.perCost {
+		t.grain = 1
+	}
+	if t.grain > 1 && t.quota <= t.grain && !refused { // it is always rounded down to none
+		f.Remaining = max(f.Remaining, t.quota-t.share*v.h.used(cost, sent, max(t.length(), f.Reset)))
+	}
 	first, unsure := t.rolled, t.at < 0 // the first response of a window, and the first of all
 	t.rolled, t.gone = false, false
 	t.left, t.at, t.spent = f.Remaining, sent, t.share*max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
@@ -228,9 +222,6 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	whole := sent + reset
 	if unsure {
 		whole = v.now + reset // rather late, until its origin is known
-	}
-	if math.Mod(f.Remaining, coarseUnits) != 0 || !t.perCost {
-		t.grain = 1
 	}
 	if used := t.quota - t.left; t.quota > 0 && used > 0 {
 		if t.quota > 1 || !refused {

@@ -339,7 +339,9 @@ func TestUsualWindowsExplainALongWait(t *testing.T) {
 		want bool
 	}{
 		{"whole minutes", 17 * time.Minute, true},
-		{"hundreds of seconds", 5000 * sec, true},
+		{"thousands of seconds", 5000 * sec, true},
+		{"tens of thousands", 20_000 * sec, true},
+		{"eleven thousand, which may be milliseconds", 11_000 * sec, false},
 		{"minutes by a date, which has whole seconds", 17*time.Minute - 600*ms, true},
 		{"until an hour after the first attempt", time.Hour + 100*sec - now, true},
 		{"until a day after the last release", 24*time.Hour + 507*sec - now, true},
@@ -404,6 +406,30 @@ func TestAnAdvertisedLimitThatRefusesOftenIsNotTheOnlyOne(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("%s: explained %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Some providers round remaining costs down to thousands. A limit of fewer is always
+// reported as used up, and attempts that succeed show that it is not.
+func TestALimitBelowTheRoundingIsCountedByItself(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		quota, remaining float64
+		refused          bool
+		held             bool
+	}{
+		{"too small for the rounding", 645, 0, false, false},
+		{"refused", 645, 0, true, true},
+		{"large enough", 5000, 0, false, true},
+		{"small, and not rounded", 645, 3, false, true},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.Sent(0, 8)
+		l.Advertise(0, 100*ms, tt.refused, Fact{Name: "tokens", PerCost: true, Quota: tt.quota, Remaining: tt.remaining, Window: -1, Reset: 5 * time.Minute})
+		l.Observe(Outcome{Sent: 0, Now: 100 * ms, Class: Admitted, Estimate: 8, Cost: 8})
+		if at := l.advertised(100*ms, 8); (at > time.Minute) != tt.held {
+			t.Errorf("%s: the next attempt goes at %v", tt.name, at)
 		}
 	}
 }

@@ -103,13 +103,16 @@ func (w *waits) doubts(wait time.Duration) bool {
 }
 
 // ends reports whether a wait from now is one that providers mean: a whole number of
-// minutes or of hundreds of seconds, or until a usual window ends that began with the clock,
+// minutes, a round number of seconds such as 5000, or until a usual window ends that began with the clock,
 // with the first attempt or at the last release.
 func (l *Law) ends(now, wait time.Duration) bool {
 	near := func(d, length time.Duration) bool { return (d - length).Abs() <= usualEnd }
-	for _, round := range [...]time.Duration{time.Minute, 100 * time.Second} {
+	for _, round := range [...]time.Duration{time.Minute, 10_000 * time.Second, 1000 * time.Second} {
 		if (wait+time.Second)%round <= 2*time.Second { // dates have whole seconds
 			return true
+		}
+		if round > time.Minute && wait > round {
+			break
 		}
 	}
 	for _, u := range usual {
@@ -210,6 +213,18 @@ func (b *block) within(now, low, high, trip, from, phase time.Duration) time.Dur
 // finds room as likely as asking often.
 func (b *block) contended() time.Duration {
 	return min(contended<<min(b.refusals/2-1, 8), maxContended)
+}
+
+// allBack returns when the advertised sliding windows that are nearly used up will be
+// completely free.
+func (l *Law) allBack() time.Duration {
+	at := l.clock
+	for i := range l.headers {
+		if t := &l.headers[i]; t.trusted() && t.shape == sliding && t.left-t.spent < max(2, t.quota/50) {
+			at = max(at, t.whole)
+		}
+	}
+	return at
 }
 
 // apart returns a delay after a refused canary, to separate clients that were refused
