@@ -362,9 +362,11 @@ func writeAccess(current func() *calls.Log, c calls.Call) error {
 	return nil
 }
 
-// storeUsage stores the usage of calls. It logs the first of a row of failures.
+// storeUsage stores the usage of calls. It logs the first of a row of failures. What the end of
+// ctx interrupts is stored at the stop.
 func (d *Daemon) storeUsage(ctx context.Context) {
 	switch err := d.usage.Flush(ctx); {
+	case ctx.Err() != nil:
 	case err != nil && !d.unstored.Swap(true):
 		d.log.Error("the usage of calls was not stored; storing is retried", slog.Any("error", err))
 	case err == nil && d.unstored.Swap(false):

@@ -461,3 +461,27 @@ func TestALineOfAReplacedAccessLogGoesToTheNext(t *testing.T) {
 		t.Errorf("without a log: %v", err)
 	}
 }
+
+// TestAStopIsNoFailureToStoreUsage: what its end interrupts is stored at the stop, so only another
+// failure is logged.
+func TestAStopIsNoFailureToStoreUsage(t *testing.T) {
+	folder := t.TempDir()
+	var log bytes.Buffer
+	d := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil)), usage: calls.NewLedger(filepath.Join(folder, calls.FileName))}
+	d.usage.Add(&calls.Call{Began: time.Now(), Provider: "a", Attempts: 1})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	d.storeUsage(ended)
+	if log.Len() > 0 {
+		t.Errorf("at the stop: %s", &log)
+	}
+	if err := d.usage.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.usage = calls.NewLedger(filepath.Join(folder, calls.FileName, calls.FileName)) // a file is no folder
+	d.usage.Add(&calls.Call{Began: time.Now(), Provider: "a", Attempts: 1})
+	d.storeUsage(t.Context())
+	if !strings.Contains(log.String(), "not stored") {
+		t.Errorf("without a folder: %s", &log)
+	}
+}
