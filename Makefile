@@ -33,17 +33,19 @@ run: build ## Show Headway at work on this machine, without any account.
 
 # The program first: go run keeps it in the build cache, where the packages of e2e find it. Three packages more
 # at once than there are cores, for those of e2e mostly wait; the longest first, so that none of
-# them is at work alone in the end. go vet is a step of make check. Arena and SDKs, modules of their own, at the same time.
+# them is at work alone in the end. Arena and SDKs, modules of their own, at the same time: a test of SDKs mostly waits.
+# go vet is a step of make check.
 # Without paths in them, what was compiled serves the same source in another folder too. No debugger looks into a test
 # binary: without its tables (-w) linking takes a fifth less.
 test test-long: export GOFLAGS := $(GOFLAGS) -trimpath
 
 test: ## Run all tests, with the race detector where a C compiler is at hand.
 	@race=$$(scripts/race) && cores=$$(getconf _NPROCESSORS_ONLN || echo 1) && set -x && \
-	$(GO) run -exec true ./cmd/headway && \
-	$(GO) test $$race -vet=off -ldflags=-w -p $$((cores + 3)) -timeout $(TIMEOUT) ./e2e/crash ./e2e/hold ./e2e/limits ./collect ./internal/sim ./... || exit 1; \
+	$(GO) run -exec true ./cmd/headway || exit 1; \
+	$(GO) -C e2e/sdk test $$race -vet=off -ldflags=-w -timeout $(TIMEOUT) ./... & sdk=$$!; \
 	$(GO) -C arena test $$race -vet=off -ldflags=-w -timeout $(TIMEOUT) ./... & arena=$$!; code=0; \
-	$(GO) -C e2e/sdk test $$race -vet=off -ldflags=-w -timeout $(TIMEOUT) ./... || code=1; wait $$arena || code=1; exit $$code
+	$(GO) test $$race -vet=off -ldflags=-w -p $$((cores + 3)) -timeout $(TIMEOUT) ./e2e/crash ./e2e/hold ./e2e/limits ./collect ./internal/sim ./... || code=1; \
+	wait $$sdk || code=1; wait $$arena || code=1; exit $$code
 
 test-long: ## Run the tests that kill at random, draw or load much, with their full numbers (an hour, TIMEOUT=2h).
 	@race=$$(scripts/race) && set -x && $(GO) test $$race -count 1 -timeout $(TIMEOUT) ./bulk ./collect ./egress ./fleet ./internal/console ./internal/journal ./internal/sim ./internal/sim/serve/dataverse ./internal/valkey ./quota \
