@@ -306,7 +306,7 @@ func (p *Proxy) connect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	authority := net.JoinHostPort(host, port)
-	inside := p.named(host) && !(p.o.PassThrough && p.counts.distrusted(host))
+	inside := p.named(host) && (!p.o.PassThrough || !p.counts.distrusted(host))
 	var far net.Conn
 	if !inside {
 		p.counts.tunnel(host)

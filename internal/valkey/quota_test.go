@@ -103,11 +103,11 @@ func (w *world) join() {
 // exchange begins an exchange of a member.
 func (w *world) exchange(m *machine) {
 	m.x, m.a, m.ends = m.core.Exchange(w.now, false), nil, w.now
-	switch {
-	case m.link == up:
+	switch m.link { //nolint:exhaustive // nothing is carried over another
+	case up:
 		m.a = w.carry(m)
 		m.ends += time.Duration(w.rng.IntN(3)) * tick / 2
-	case m.link == lost:
+	case lost:
 		if w.rng.IntN(2) == 0 {
 			w.carry(m)
 		}

@@ -144,7 +144,7 @@ func runs(t Snapshot, v View, where string, limit int, args ...any) (list []coll
 		if json.Unmarshal(progress, &run.Progress) != nil {
 			run.Progress = collect.Progress{}
 		}
-		if run.State == collect.RunRunning && !(alive && v.Lives(id, token, expires)) {
+		if run.State == collect.RunRunning && (!alive || !v.Lives(id, token, expires)) {
 			run.State, run.Reason = collect.RunAbandoned, reason.LeaseLost
 			if !v.Now.Before(expires) && !expires.IsZero() {
 				run.Ended = expires.Add(-v.Ahead) // before that the time of its death is unknown
