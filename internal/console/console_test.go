@@ -365,6 +365,16 @@ func TestABudgetThatRefusesIsNotGood(t *testing.T) {
 	if good, refusing := states(); good != 3 || refusing != 0 {
 		t.Errorf("after a raise %d are good and %d refuse", good, refusing)
 	}
+	last, err := g.Approve(quota.Request{Model: "m", InputTokens: 4600})
+	if err != nil || !last.Approved {
+		t.Fatal(last, err)
+	}
+	if _, err := g.RecordUsage(last.Permit, quota.Usage{Input: 4600}); err != nil {
+		t.Fatal(err)
+	}
+	if page := w.get(console.Path + "quotas").Body.String(); !strings.Contains(page, `<b class="bad">used up</b>`) || strings.Contains(page, "used up in") {
+		t.Errorf("nothing is left: %s", page)
+	}
 }
 
 var valueField = regexp.MustCompile(` value="[^"]*"|<textarea [^>]*>[^<]*</textarea>`)
