@@ -30,10 +30,30 @@ import (
 	"github.com/headway-go/headway/quota"
 )
 
+// profile returns a folder for a browser. Processes of a browser that was ended may write into it
+// for a moment more, so it is removed until it is gone.
+func profile(t *testing.T) string {
+	folder, err := os.MkdirTemp("", "headway-browser-") //nolint:usetesting // the removal of t.TempDir fails while somebody writes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
+			if err := os.RemoveAll(folder); err == nil {
+				return
+			} else if time.Now().After(deadline) {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	return folder
+}
+
 // browse opens a page of a browser and collects what it complains of.
 func browse(t *testing.T, path string) (ctx context.Context, complaints func() string) {
 	t.Helper()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.UserDataDir(t.TempDir()))
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.WindowSize(1280, 900), chromedp.UserDataDir(profile(t)))
 	ctx, end := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(end)
 	ctx, leave := chromedp.NewContext(ctx)
