@@ -468,7 +468,7 @@ func (g *Governor) sweepFleet(now time.Duration) {
 
 // Unanswered reports that the last exchange was not answered: the server is away. What it
 // would have granted counts as used; what it would have counted is sent again.
-func (g *Governor) Unanswered(now time.Duration, _ *Exchange) {
+func (g *Governor) Unanswered(now time.Duration) {
 	now = g.tick(now)
 	f := g.fleet
 	f.away, f.asked, f.claims = true, nil, nil

@@ -87,13 +87,14 @@ func (t *Transport) holding(ctx context.Context) (context.Context, context.Cance
 // zero means that it is not.
 type outage struct{ until time.Time }
 
-// refused takes the signal of a refusal, and how long an outage is waited for, 0 for no bound.
-func (o *outage) refused(s *signal.Signal, most time.Duration) {
+// refused takes the signal of a refusal at an instant, and how long an outage is waited for, 0
+// for no bound.
+func (o *outage) refused(now time.Time, s *signal.Signal, most time.Duration) {
 	switch {
 	case most == 0 || s.Class != reason.Overloaded || s.RetryAfter > 0:
 		o.until = time.Time{}
 	case o.until.IsZero():
-		o.until = time.Now().Add(most)
+		o.until = now.Add(most)
 	}
 }
 

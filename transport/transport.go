@@ -213,7 +213,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			return last.res, last.err
 		}
 		if t.o.Hold > 0 {
-			down.refused(&last.signal, t.o.Outage)
+			down.refused(time.Now(), &last.signal, t.o.Outage)
 			continue // the governor has recorded the refusal and sets the wait
 		}
 		if err := t.noRetry(req); err != nil { // do not wait for a retry that cannot be sent

@@ -243,9 +243,9 @@ func (m section) forward(folders []string) *Forward {
 		}
 		f.Resend = append(f.Resend, method)
 	}
-	s.Duration("max_wait", &f.MaxWait, forward.ShortestWait, forward.LongestWait)
-	s.Duration("max_outage", &f.MaxOutage, forward.ShortestWait, forward.LongestWait)
-	s.Duration("ceiling", &f.Ceiling, forward.ShortestCeiling, forward.LongestCeiling)
+	s.Duration("max_wait", &f.MaxWait, forward.MinWait, forward.MaxWait)
+	s.Duration("max_outage", &f.MaxOutage, forward.MinWait, forward.MaxWait)
+	s.Duration("ceiling", &f.Ceiling, forward.MinCeiling, forward.MaxCeiling)
 	s.Text("env_file", &f.EnvFile)
 	s.Text("authority", &f.Authority)
 	s.Done()

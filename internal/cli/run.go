@@ -60,13 +60,13 @@ func (g *governing) flags(cmd *cobra.Command) {
 
 // check reads hosts and profiles, and refuses what cannot be.
 func (g *governing) check(cmd *cobra.Command) error {
-	if g.maxWait < forward.ShortestWait || g.maxWait > forward.LongestWait {
+	if g.maxWait < forward.MinWait || g.maxWait > forward.MaxWait {
 		return usage(fmt.Errorf("--max-wait is %v, must be from 1s to 24h", g.maxWait))
 	}
-	if g.maxOutage < forward.ShortestWait || g.maxOutage > forward.LongestWait {
+	if g.maxOutage < forward.MinWait || g.maxOutage > forward.MaxWait {
 		return usage(fmt.Errorf("--max-outage is %v, must be from 1s to 24h", g.maxOutage))
 	}
-	if cmd.Flags().Changed("ceiling") && (g.ceiling < forward.ShortestCeiling || g.ceiling > forward.LongestCeiling) {
+	if cmd.Flags().Changed("ceiling") && (g.ceiling < forward.MinCeiling || g.ceiling > forward.MaxCeiling) {
 		return usage(fmt.Errorf("--ceiling is %v, must be from 1ms to 24h", g.ceiling))
 	}
 	for i, m := range g.resend {

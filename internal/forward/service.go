@@ -25,10 +25,10 @@ const (
 	DefaultWait    = 15 * time.Minute // [Options.MaxWait]
 	DefaultOutage  = time.Minute      // [Options.MaxOutage]
 
-	ShortestWait    = time.Second // of both
-	LongestWait     = 24 * time.Hour
-	ShortestCeiling = time.Millisecond
-	LongestCeiling  = 24 * time.Hour
+	MinWait    = time.Second // of both
+	MaxWait    = 24 * time.Hour
+	MinCeiling = time.Millisecond
+	MaxCeiling = 24 * time.Hour
 )
 
 // Loopback reports whether HOST:PORT is an address of this machine alone.

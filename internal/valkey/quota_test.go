@@ -120,7 +120,7 @@ func (w *world) finish(m *machine) {
 	if m.a != nil {
 		m.core.Exchanged(w.now, m.x, m.a)
 	} else {
-		m.core.Unanswered(w.now, m.x)
+		m.core.Unanswered(w.now)
 	}
 	m.x, m.beat = nil, w.now+quota.FleetBeat
 }

@@ -98,7 +98,7 @@ func (g *Governor) exchange(leave bool) error {
 	if err == nil {
 		g.core.Exchanged(now, x, a)
 	} else {
-		g.core.Unanswered(now, x)
+		g.core.Unanswered(now)
 	}
 	if !g.closed {
 		for _, a := range waiting {
