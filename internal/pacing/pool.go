@@ -160,7 +160,8 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 		l.answered = true
 	}
 	class, retryAfter, cost := o.Class, o.RetryAfter, o.Cost
-	steady := o.Steady || l.free() // the law did not set the pace
+	free := l.free()
+	steady := o.Steady || free // the law did not set the pace
 	if elsewhere {
 		class, retryAfter = reason.Unknown, 0
 	}
@@ -172,6 +173,12 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 		}
 	}
 	before := l.law.Interval()
+	if free {
+		before = l.set.params.Ceiling
+		if before <= noCeiling {
+			before = 0 // no rate is known
+		}
+	}
 	if !(cost > 0) {
 		cost = t.cost
 	}
@@ -186,6 +193,9 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 			why = p
 		}
 		l.rest(now+l.believed(class, retryAfter), why)
+	}
+	if free && class.Throttle() {
+		e.change = control.BackOff // from as fast as the owner allows to what the law has in mind
 	}
 	if e.change == control.BackOff {
 		p, _ := class.Pressure()

@@ -333,9 +333,15 @@ func TestPassiveStart(t *testing.T) {
 		if wait := send(core, 1000, granted); wait != 0 {
 			t.Errorf("%s: a wait of %v, though nothing was refused", law, wait)
 		}
+		if b := core.LastBackoff(); b.Reason != reason.None {
+			t.Errorf("%s: a back-off before any refusal: %+v", law, b)
+		}
 		send(core, 1, denied)
 		if wait := send(core, 1000, granted); wait == 0 {
 			t.Errorf("%s: no wait after a refusal", law)
+		}
+		if b := core.LastBackoff(); b.Reason != reason.RateLimited.Reason() || b.Interval != 0 {
+			t.Errorf("%s: the first refusal ended a free pace, but the last back-off is %+v", law, b)
 		}
 		core = newCore(t, pacing.Config{Law: law, Passive: true})
 		send(core, 1, pacing.Outcome{Class: reason.OK, Facts: []control.Fact{{Name: "a", Quota: 5, Remaining: 4, Window: time.Minute, Reset: time.Minute}}})
@@ -345,6 +351,15 @@ func TestPassiveStart(t *testing.T) {
 		core = newCore(t, pacing.Config{Law: law, Passive: true, Ceiling: 100 * ms, Tolerance: -1})
 		if wait := send(core, 3, granted); wait != 100*ms {
 			t.Errorf("%s: a wait of %v under a ceiling of 100 ms", law, wait)
+		}
+		core.Arrive(sec)
+		ticket, d, _ := core.Admit(sec, pacing.Attempt{Ready: sec})
+		if !d.OK {
+			t.Fatalf("%s: %+v", law, d)
+		}
+		core.Settle(sec, ticket, denied)
+		if b := core.LastBackoff(); b.Reason != reason.RateLimited.Reason() || b.Interval != 100*ms || b.At != sec {
+			t.Errorf("%s: refused at the ceiling, but the last back-off is %+v", law, b)
 		}
 	}
 }
