@@ -32,6 +32,7 @@ providers:
 	//
 	// calls           by everybody on this machine: no keys are configured
 	// changes at /v1  by everybody on this machine: no admin keys are configured
+	// console         in a browser at http://127.0.0.1:8700/console/
 	// state           .headway
 }
 

@@ -75,6 +75,9 @@ func Page(c config.Config, base string) string {
 	default:
 		row("changes at /v1", "by nobody: no admin keys are configured")
 	}
+	if !c.NoConsole {
+		row("console", "in a browser at "+base+"/console/")
+	}
 	if c.Collections != nil {
 		row("collections", fmt.Sprintf("in %s, %s unless their file says when", c.Collections.Dir, c.Collections.Schedule))
 	}
