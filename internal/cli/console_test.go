@@ -18,10 +18,12 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	root "github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/egress"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/calls"
+	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/console"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
@@ -159,6 +161,8 @@ func TestTopKnowsWhatItDoesNotKnow(t *testing.T) {
 		"no ceiling":        {rate(func(r *event.Rate) { r.CeilingRatePerMin = 0 }), "a|unknown|1/s|none|" + today + "|-"},
 		"no back-off":       {rate(func(r *event.Rate) { r.LastBackoff = nil }), "a|unknown|1/s|1/s|none|-"},
 		"no time of it":     {rate(func(r *event.Rate) { r.LastBackoff.At = time.Time{} }), "a|unknown|1/s|1/s|rate limited|-"},
+		"a reason":          {console.Row{Name: "a", State: "deferred", Why: "max wall\u202eclock", Tone: console.Warn}, "a|deferred: max wall\ufffdclock|unknown|unknown|unknown|-"},
+		"rates of pools":    {console.Row{Name: "a", State: "in use", Rate: client.Rate{Live: &root.Snapshot{Pools: []root.PoolSnapshot{{Rate: event.NewRate(time.Second, 0)}, {Rate: event.NewRate(time.Minute, 0)}, {}}}}}, "a|in use|2 pools|unknown|unknown|-"},
 		"nothing is owed":   {console.Row{Name: "a", Status: &collect.ConnectionStatus{}}, "a||unknown|unknown|unknown|0"},
 		"something is owed": {console.Row{Name: "a", Status: &collect.ConnectionStatus{Owed: map[string]int64{"rate_limited": 3}}}, "a||unknown|unknown|unknown|3"},
 	} {
@@ -180,7 +184,7 @@ func TestTopFitsItsTerminal(t *testing.T) {
 		r.Rate.Rate = event.NewRate(time.Millisecond, time.Microsecond)
 		rows = append(rows, r)
 	}
-	rows[1].State = "in use, rate unknown"
+	rows[1].State, rows[2].Why = "in use, rate unknown", "12 runs in a row"
 	b := &board{watcher: watcher{source: "here", every: time.Second}}
 	b.Update(seen{rows: rows, at: time.Now()})
 	plain := regexp.MustCompile(`\x1b\[[0-9]+m`)
@@ -200,6 +204,9 @@ func TestTopFitsItsTerminal(t *testing.T) {
 			}
 			if size[0] == 200 && b.top == 0 && !strings.Contains(text, "in use, rate unknown") {
 				t.Errorf("%v: a state is cut:\n%s", size, text)
+			}
+			if b.top == 0 && size[1] > 5 && strings.Contains(text, ": 12 runs in a row") != (size[0] == 200) {
+				t.Errorf("%v: a reason is cut:\n%s", size, text)
 			}
 		}
 	}

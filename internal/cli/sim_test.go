@@ -454,6 +454,11 @@ belief                bucket 600 in 1m (confidence 0.75)  what the law holds the
 	if got := beliefText(&sim.Belief{Kind: "token_bucket"}); got != "token_bucket of unknown size (confidence 0.00)" {
 		t.Errorf("belief %q does not say that its size is unknown", got)
 	}
+	for seconds, want := range map[float64]string{8.916100448: "8.92s", 0.0123456: "12.3ms", 90: "1m30s", 86400: "24h", 100.4: "1m40s"} {
+		if got := beliefText(&sim.Belief{Kind: "fixed_window", Limit: 1, WindowS: seconds}); got != "fixed_window 1 in "+want+" (confidence 0.00)" {
+			t.Errorf("a belief in %g s is %q, want %s", seconds, got, want)
+		}
+	}
 }
 
 func TestTheTextOfALoadHasEveryFigure(t *testing.T) {

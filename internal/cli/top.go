@@ -134,6 +134,9 @@ func (w watcher) lines(ctx context.Context, out io.Writer, looks int) error {
 // cells are a connection's name, state, rate, ceiling, back-off and what it owes.
 func cells(r console.Row) []string {
 	rate, ceiling, backoff, owed := story.Unknown, story.Unknown, story.Unknown, "-"
+	if pools, _, ok := strings.Cut(r.PoolRates(), " at "); ok {
+		rate = pools
+	}
 	if k := r.Known(); k != nil {
 		if k.EffectiveRatePerMin > 0 {
 			rate = figure.Rate(k.EffectiveRatePerMin)
@@ -150,13 +153,21 @@ func cells(r console.Row) []string {
 			case time.Since(b.At) > 12*time.Hour:
 				layout = "Jan _2 "
 			}
-			backoff = b.At.Local().Format(layout) + strings.ReplaceAll(b.Reason.String(), "_", " ")
+			backoff = b.At.Local().Format(layout) + story.Reason(b.Reason)
 		}
 	}
 	if n := r.Owed(); n >= 0 {
 		owed = figure.Count(n)
 	}
-	return []string{story.Visible(r.Name), r.State, rate, ceiling, backoff, owed}
+	return []string{story.Visible(r.Name), state(r), rate, ceiling, backoff, owed}
+}
+
+// state is that of a connection, with the reason if there is one.
+func state(r console.Row) string {
+	if r.Why == "" {
+		return r.State
+	}
+	return r.State + ": " + story.Visible(r.Why)
 }
 
 // board is the terminal.
@@ -240,10 +251,15 @@ func (b *board) text() string {
 	widths := b.widths()
 	lines = append(lines, "\x1b[1m"+clip(columns([]string{"CONNECTION", "STATE", "RATE", "CEILING", "LAST BACK-OFF", "OWED"}, widths, ""), b.width)+"\x1b[0m")
 	for i := b.top; i < len(b.seen.rows) && len(lines) < b.height; i++ {
-		lines = append(lines, columns(cells(b.seen.rows[i]), widths, paint[b.seen.rows[i].Tone]))
+		r := b.seen.rows[i]
+		row := cells(r)
+		if utf8.RuneCountInString(row[1]) > widths[1] {
+			row[1] = r.State // the reason gives way as a whole
+		}
+		lines = append(lines, columns(row, widths, paint[r.Tone]))
 	}
 	if len(b.seen.rows) == 0 && !b.seen.at.IsZero() && len(lines) < b.height {
-		lines = append(lines, "Nothing is connected yet.")
+		lines = append(lines, clip("Nothing is connected yet: \"headway collect connection.yaml\", or a call through \"headway serve\".", b.width))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -252,7 +268,7 @@ func (b *board) text() string {
 func (b *board) widths() []int {
 	w := []int{10, 15, 9, 9, 19, 7}
 	for _, r := range b.seen.rows {
-		w[1] = max(w[1], min(utf8.RuneCountInString(r.State), 15+max(0, b.width-80)))
+		w[1] = max(w[1], min(utf8.RuneCountInString(state(r)), 15+max(0, b.width-80)))
 	}
 	if b.width < 80 {
 		w[4] = 0 // the back-off gives way first

@@ -239,10 +239,54 @@ func TestABrowserFollowsTheDaemon(t *testing.T) {
 	again.seen.Add(time.Now(), []samples.Look{{Connection: "openai", Refused: 1_000_000}})
 	do("drawn again", has("999,99"), picture("moved", 1280))
 	again.populate(10)
-	for name, page := range pages {
-		do(name, chromedp.Navigate(back.URL+console.Path+page), chromedp.WaitReady("footer"), accessible(t, name), picture(name, 1280))
+	look := func(name string) {
+		t.Helper()
+		do(name, chromedp.WaitReady("footer"), accessible(t, name), picture(name, 1280))
 		do(name, dark(true), contrasts(t, name+" when it is dark"), picture(name+"-dark", 1280), dark(false))
 		do(name, fits(t, name, 640), fits(t, name, 375), picture(name+"-narrow", 375), emulation.ClearDeviceMetricsOverride())
+	}
+	for name, page := range pages {
+		do(name, chromedp.Navigate(back.URL+console.Path+page))
+		look(name)
+	}
+	leads := func(text string) chromedp.Action { // while the browser goes to another page, it answers with errors
+		return chromedp.ActionFunc(func(ctx context.Context) error {
+			for {
+				if err := has(text).Do(ctx); err == nil {
+					return nil
+				}
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-time.After(20 * time.Millisecond):
+				}
+			}
+		})
+	}
+	press := func(button string) chromedp.Action { return chromedp.SendKeys(button, "\r", chromedp.ByQuery) }
+	empty := chromedp.Evaluate(`document.getElementById("callsPerMinute").value = ""`, nil)
+	for _, form := range []struct { // filled in with the keyboard, each after the one before
+		name, page string
+		keys       []chromedp.Action
+		shows      string
+	}{
+		{"none ticked", "gaps", []chromedp.Action{press("button[value=retry]")}, "No gap was chosen"},
+		{"retry", "gaps", []chromedp.Action{chromedp.SendKeys("#w-all", " "), press("button[value=retry]")}, "This would retry all 30 owed gaps"},
+		{"retried", "", []chromedp.Action{press("button.primary")}, "3 changed"},
+		{"quarantine", "connection?name=connection-003", []chromedp.Action{press("button[value=quarantine]")}, "This would quarantine all 3 owed gaps of connection-003"},
+		{"release", "gaps?reason=rate_limited", []chromedp.Action{chromedp.SendKeys("#w-all", " "), press("button[value=release]")}, "This would release all quarantined gaps for rate limited"},
+		{"wrong limit", "quotas?change=openai", []chromedp.Action{empty, chromedp.SendKeys("#callsPerMinute", "-1\r")}, "It must be a whole number above 0"},
+		{"review", "", []chromedp.Action{empty, chromedp.SendKeys("#callsPerMinute", "30\r")}, "This would change: openai"},
+		{"changed", "", []chromedp.Action{press("button.primary")}, "It is in force"},
+		{"no law", "simulator", []chromedp.Action{chromedp.Evaluate(`document.querySelectorAll("[name=law]").forEach(e => { e.checked = false })`, nil), press("button.primary")}, "No law is chosen."},
+		{"simulated", "simulator", []chromedp.Action{press("button.primary")}, "Law cycle"},
+	} {
+		if form.page != "" {
+			do(form.name, chromedp.Navigate(back.URL+console.Path+form.page), chromedp.WaitReady("footer"))
+		}
+		do(form.name, form.keys...)
+		do(form.name, leads(form.shows))
+		look(form.name)
 	}
 	do("before the key is revoked", chromedp.Navigate(back.URL+console.Path), has("kept up to date"))
 	again.mu.Lock()

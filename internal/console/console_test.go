@@ -269,15 +269,15 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 		set  func(*world)
 		want []string // on the connection's page
 	}{
-		"no rate":           {bare(func(l *api.Live) { l.Rate = nil }), []string{"in use, rate unknown", `<span class="figure">unknown</span> <small>ceiling unknown</small>`, "<dt>Last back-off</dt><dd>unknown</dd>", "<dt>The law believes</dt><dd>unknown</dd>"}},
+		"no rate":           {bare(func(l *api.Live) { l.Rate = nil }), []string{"in use, rate unknown", `<span class="figure">unknown</span> <small>ceiling unknown</small>`, "<dt>Last back-off</dt><dd>unknown</dd>", "<dt>Learned limit</dt><dd>unknown</dd>"}},
 		"a rate of nothing": {bare(func(l *api.Live) { l.Rate = &event.Rate{} }), []string{`<span class="figure">unknown</span> <small>no ceiling set</small>`}},
 		"no ceiling":        {bare(func(l *api.Live) { l.Rate = event.NewRate(time.Second, 0) }), []string{"no ceiling set", `class="bar unknown"`}},
-		"no belief":         {bare(func(l *api.Live) { l.Rate = event.NewRate(time.Second, time.Second) }), []string{"<dt>The law believes</dt><dd>unknown</dd>", "<dt>Last back-off</dt><dd>none</dd>"}},
+		"no belief":         {bare(func(l *api.Live) { l.Rate = event.NewRate(time.Second, time.Second) }), []string{"<dt>Learned limit</dt><dd>unknown</dd>", "<dt>Last back-off</dt><dd>none</dd>"}},
 		"no limits":         {bare(func(l *api.Live) { l.Limits, l.Pools = nil, nil }), []string{"Limits are unknown."}},
 		"no size":           {bare(func(l *api.Live) { l.Limits[0].Size, l.Limits[0].WindowS = 0, 0 }), []string{"unknown requests in an unknown time"}},
 		"no circuit":        {bare(func(l *api.Live) { l.Circuit = "" }), []string{"<dt>Circuit</dt><dd>unknown</dd>"}},
 		"never run":         {stored(func(s *collect.ConnectionStatus) { s.LastRun = nil }), []string{`<span class="state plain">unknown</span>`}},
-		"no pacing":         {stored(func(s *collect.ConnectionStatus) { s.Pacing = nil }), []string{"<dt>Stored rate</dt><dd>unknown</dd>", "<dt>Under way, waiting</dt><dd>unknown</dd>", "<dt>Circuit</dt><dd>unknown</dd>", "<dt>Bound by</dt><dd>unknown</dd>"}},
+		"no pacing":         {stored(func(s *collect.ConnectionStatus) { s.Pacing = nil }), []string{"<dt>Stored rate</dt><dd>unknown</dd>", "<dt>Calls</dt><dd>unknown</dd>", "<dt>Circuit</dt><dd>unknown</dd>", "<dt>Bound by</dt><dd>unknown</dd>"}},
 		"state unheard of":  {stored(func(s *collect.ConnectionStatus) { s.LastRun.State = "dreaming" }), []string{`<span class="state plain">dreaming</span>`}},
 		"no start":          {stored(func(s *collect.ConnectionStatus) { s.LastRun.Started, s.LastRun.Ended = time.Time{}, time.Time{} }), nil},
 		"no times at all": {stored(func(s *collect.ConnectionStatus) {
@@ -328,6 +328,42 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 	}
 }
 
+// TestTheOverviewSaysWhatToLookAtFirst: the worst comes first, with its reason, and where
+// each pool has a rate of its own these are shown.
+func TestTheOverviewSaysWhatToLookAtFirst(t *testing.T) {
+	w := newWorld(t)
+	w.live = []api.Live{paced("a-fine"), paced("b-cools"), paced("c-pools")}
+	w.live[1].RetryAt = time.Now().Add(time.Hour)
+	w.live[2].Rate = nil
+	w.live[2].Pools = append(w.live[2].Pools, headway.PoolSnapshot{Name: "more", Rate: event.NewRate(time.Second, 0)})
+	w.status = []collect.ConnectionStatus{collected("d-owes"), collected("e-late")}
+	w.status[0].Cooldown.NeedsAttention = true
+	page := w.get(console.Path).Body.String()
+	last := 0
+	for _, want := range []string{
+		`d-owes</bdi></a> <span class="state bad">needs attention</span> <small><bdi>2 quarantined</bdi></small>`,
+		`b-cools</bdi></a> <span class="state warn">cooling down</span> <small><bdi>rate limited</bdi></small>`,
+		`e-late</bdi></a> <span class="state warn">deferred</span> <small><bdi>rate limited</bdi></small>`,
+		`c-pools</bdi></a> <span class="state plain">in use, rate unknown</span>`,
+		`<small>2 pools at 1/s to 20/s</small>`,
+		`a-fine</bdi></a> <span class="state good">in use</span></th>`,
+	} {
+		at := strings.Index(page, want)
+		if at < last {
+			t.Errorf("%s is at %d, after one at %d: %s", want, at, last, page)
+		}
+		last = max(at, last)
+	}
+	w.calls.Add(calls.Of(&egress.CallLog{Began: time.Now(), Provider: "a-fine", Status: 200, Ending: egress.Complete, Attempts: 1}))
+	w.called("b-cools")
+	page = w.get(console.Path + "calls").Body.String()
+	for _, want := range []string{`class="n"><span class="dim">–</span></td>`, `9, 4 <small>estimated</small>`, "<bdi>none</bdi>", "<bdi>key b-cools, tenant b-cools, agent b-cools</bdi>"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page of calls lacks %s: %s", want, page)
+		}
+	}
+}
+
 // TestABudgetThatRefusesIsNotGood: too little is left of it for a call, though not nothing.
 func TestABudgetThatRefusesIsNotGood(t *testing.T) {
 	w := newWorld(t)
@@ -356,7 +392,7 @@ func TestABudgetThatRefusesIsNotGood(t *testing.T) {
 	if good, refusing := states(); good != 1 || refusing != 2 {
 		t.Errorf("after a refusal %d are good and %d refuse", good, refusing)
 	}
-	if page := w.get(console.Path).Body.String(); !strings.Contains(page, `<span class="state warn">refusing calls</span>`) || strings.Contains(page, "good\"") {
+	if page := w.get(console.Path).Body.String(); !strings.Contains(page, `<span class="state warn">refusing calls</span> <small><bdi>of m</bdi></small>`) || strings.Contains(page, "good\"") {
 		t.Errorf("the connection: %s", page)
 	}
 	if err := g.Replace(quota.Config{Models: map[string]quota.Model{"m": {Limits: quota.Limits{MaxDailyTokens: 5000}}, "idle": {}}}); err != nil {
@@ -717,7 +753,9 @@ func TestGapsAreActedOnFromThePage(t *testing.T) {
 		want string // where it leads, or what the page says
 	}{
 		{url.Values{"action": {"retry"}, "which": {"ticked"}, "id": {"1"}, "connection": {"a"}}, 303, "gaps?changed=3&connection=a"},
-		{url.Values{"action": {"quarantine"}, "which": {"all"}, "connection": {"a"}}, 200, "This would quarantine all owed gaps of"},
+		{url.Values{"action": {"quarantine"}, "which": {"all"}, "connection": {"a"}}, 200, "This would quarantine all 3 owed gaps of"},
+		{url.Values{"action": {"release"}, "which": {"all"}, "connection": {"a"}}, 200, "This would release all 2 quarantined gaps of"},
+		{url.Values{"action": {"release"}, "which": {"all"}, "reason": {"rate_limited"}}, 200, "This would release all quarantined gaps for rate limited"},
 		{url.Values{"action": {"quarantine"}, "which": {"all"}, "connection": {"a"}, "step": {"apply"}}, 303, "gaps?changed=3&connection=a"},
 		{url.Values{"action": {"release"}, "which": {"all"}, "step": {"apply"}}, 303, "gaps?changed=3"},
 		{url.Values{"action": {"retry"}, "which": {"ticked"}}, 400, "No gap was chosen"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +14,8 @@ import (
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/client"
+	"github.com/headway-go/headway/internal/figure"
+	"github.com/headway-go/headway/internal/story"
 	"github.com/headway-go/headway/quota"
 	"github.com/headway-go/headway/reason"
 )
@@ -37,14 +40,16 @@ func (t Tone) Compare(u Tone) int {
 // Row is one connection at a glance, as the API's answers have it.
 type Row struct {
 	Name string
-	// State is a word or two, and Tone how to look at it.
-	State string
-	Tone  Tone
-	Rate  client.Rate
+	// State is a word or two, and Tone how to look at it. Why says more; it may be empty.
+	State, Why string
+	Tone       Tone
+	Rate       client.Rate
 	// Status is what is collected and owed; nil where nothing is.
 	Status *collect.ConnectionStatus
-	// Quota is the state of the provider's budget; empty without one.
-	Quota string
+	// Quota is the state of the provider's budget; empty without one. Refused are the models
+	// whose calls it refuses.
+	Quota   string
+	Refused []string
 	// Spark is the rate over the last hour, drawn.
 	Spark spark
 }
@@ -83,12 +88,42 @@ func (r Row) Resumes() (at time.Time) {
 	return at
 }
 
+// PoolRates returns the rates of the pools as a text, where that of the connection is
+// unknown; "" if they are unknown as well.
+func (r Row) PoolRates() string {
+	if r.Known() != nil || r.Rate.Live == nil {
+		return ""
+	}
+	var all []float64
+	for _, p := range r.Rate.Live.Pools {
+		if p.Rate != nil && p.Rate.EffectiveRatePerMin > 0 {
+			all = append(all, p.Rate.EffectiveRatePerMin)
+		}
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	low, high := figure.Rate(slices.Min(all)), figure.Rate(slices.Max(all))
+	if low != high {
+		low += " to " + high
+	}
+	if len(all) == 1 {
+		return "1 pool at " + low
+	}
+	return strconv.Itoa(len(all)) + " pools at " + low
+}
+
 // recent is how long after a back-off a connection is shown as slowed down.
 const recent = 2 * time.Minute
 
-// judge sets state and tone: the worst that is known comes first.
+// judge sets state, reason and tone: the worst that is known comes first.
 func (r *Row) judge(now time.Time) {
 	set := func(state string, tone Tone) { r.State, r.Tone = state, tone }
+	why := func(w reason.Reason) {
+		if w != reason.None {
+			r.Why = story.Reason(w)
+		}
+	}
 	live, s := r.Rate.Live, r.Status
 	circuit := ""
 	if live != nil {
@@ -101,10 +136,26 @@ func (r *Row) judge(now time.Time) {
 		set("circuit "+strings.ReplaceAll(cmp.Or(strings.TrimPrefix(circuit, "closed"), "open in part"), "_", " "), Bad)
 	case s != nil && s.Cooldown.NeedsAttention:
 		set("needs attention", Bad)
+		switch {
+		case s.Quarantined > 0:
+			r.Why = figure.Count(s.Quarantined) + " quarantined"
+		case s.LastRun != nil:
+			why(s.LastRun.Reason)
+		}
 	case r.Resumes().After(now):
 		set("cooling down", Warn)
+		if k := r.Known(); k != nil && k.LastBackoff != nil {
+			why(k.LastBackoff.Reason)
+		} else if s != nil && s.LastRun != nil {
+			why(s.LastRun.Reason)
+		}
 	case r.Quota == refusals:
 		set(refusals, Warn)
+		if len(r.Refused) == 1 {
+			r.Why = "of " + r.Refused[0]
+		} else if len(r.Refused) > 1 {
+			r.Why = "of " + strconv.Itoa(len(r.Refused)) + " models"
+		}
 	case live != nil && live.Fleet != nil && live.Fleet.Away:
 		set("fleet away", Warn)
 	case r.Known() != nil && r.Known().LastBackoff != nil && now.Sub(r.Known().LastBackoff.At) < recent && live != nil:
@@ -117,6 +168,9 @@ func (r *Row) judge(now time.Time) {
 		set("unknown", Plain)
 	default:
 		set(string(s.LastRun.State), tones[s.LastRun.State])
+		if r.Tone != Good {
+			why(s.LastRun.Reason)
+		}
 	}
 	r.Tone = cmp.Or(r.Tone, Plain)
 }
@@ -146,7 +200,8 @@ func Rows(ctx context.Context, api *client.Client, name string) ([]Row, error) {
 	}
 	now, rows := time.Now(), make([]Row, len(rates))
 	for i, rate := range rates {
-		row := Row{Name: rate.Connection, Rate: rate, Quota: budgets[rate.Connection]}
+		budget := budgets[rate.Connection]
+		row := Row{Name: rate.Connection, Rate: rate, Quota: budget.state, Refused: budget.refused}
 		if at, ok := slices.BinarySearchFunc(status, row.Name, func(s collect.ConnectionStatus, name string) int { return strings.Compare(s.Name, name) }); ok {
 			row.Status = &status[at]
 		}
@@ -156,22 +211,35 @@ func Rows(ctx context.Context, api *client.Client, name string) ([]Row, error) {
 	return rows, nil
 }
 
-// quotaStates are the states of all budgets as a whole, by their names.
-func quotaStates(ctx context.Context, api *client.Client) (map[string]string, error) {
+// quotaState is the state of a budget as a whole, with the models whose calls it refuses.
+type quotaState struct {
+	state   string
+	refused []string
+}
+
+// quotaStates are the states of all budgets, by their names.
+func quotaStates(ctx context.Context, api *client.Client) (map[string]quotaState, error) {
 	index, err := api.Index(ctx)
 	if err != nil {
 		return nil, err
 	}
-	states := map[string]string{}
+	states, now := map[string]quotaState{}, time.Now()
 	for _, name := range index.Quotas {
 		s, err := api.Snapshot(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		states[name] = s.Global.State.String()
-		if s.Global.State == quota.Normal && !refusing(&s, "", time.Now()).IsZero() {
-			states[name] = refusals
+		is := quotaState{state: s.Global.State.String()}
+		if s.Global.State == quota.Normal && !refusing(&s, "", now).IsZero() {
+			is.state = refusals
+			for model := range s.Models {
+				if !refusing(&s, model, now).IsZero() {
+					is.refused = append(is.refused, model)
+				}
+			}
+			slices.Sort(is.refused)
 		}
+		states[name] = is
 	}
 	return states, nil
 }
@@ -193,7 +261,8 @@ const (
 	sparkTime = 20 * time.Second
 )
 
-// rows are those of the board. They are shared: nobody changes them.
+// rows are those of the board, those first that somebody should look at. They are shared:
+// nobody changes them.
 func (v *visit) rows() ([]Row, error) {
 	b := &v.s.board
 	b.mu.Lock()
@@ -218,6 +287,7 @@ func (v *visit) rows() ([]Row, error) {
 	for i := range rows {
 		rows[i].Spark = b.sparks[rows[i].Name]
 	}
+	slices.SortStableFunc(rows, func(a, b Row) int { return a.Tone.Compare(b.Tone) })
 	b.rows, b.at = rows, time.Now()
 	return rows, nil
 }

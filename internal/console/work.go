@@ -1,26 +1,16 @@
 package console
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
-	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/headway-go/headway/collect"
-	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/profile"
-	"github.com/headway-go/headway/internal/story"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -61,6 +51,7 @@ type gapList struct {
 	Statuses                   []collect.GapStatus
 	More                       string // the address of the next page; empty on the last page
 	Review                     *client.GapChange
+	Count                      int64  // how many gaps Review is about; -1 if unknown
 	Done                       string // the action that was just done; empty if none was
 }
 
@@ -118,7 +109,11 @@ func (c *Console) actOnGaps(v *visit) error {
 		change.Connection, change.Reason = form.Get("connection"), form.Get("reason")
 		change.All = change.Connection+change.Reason == ""
 		if form.Get("step") != "apply" {
-			v.show(http.StatusOK, "gaps", "Gaps", gapList{Connection: change.Connection, Status: form.Get("status"), Reason: change.Reason, Review: &change})
+			n, err := v.affected(change)
+			if err != nil {
+				return err
+			}
+			v.show(http.StatusOK, "gaps", "Gaps", gapList{Connection: change.Connection, Status: form.Get("status"), Reason: change.Reason, Review: &change, Count: n})
 			return nil
 		}
 	} else {
@@ -140,6 +135,28 @@ func (c *Console) actOnGaps(v *visit) error {
 	q.Set("changed", strconv.FormatInt(done.Gaps, 10))
 	http.Redirect(v.w, v.r, Path+"gaps?"+q.Encode(), http.StatusSeeOther)
 	return nil
+}
+
+// affected counts the gaps that a change is about, as far as the counts of connections say; -1
+// is unknown.
+func (v *visit) affected(change client.GapChange) (n int64, err error) {
+	all, err := v.api.Connections(v.r.Context(), change.Connection)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range all {
+		switch {
+		case change.Action != collect.GapRelease && change.Reason == "":
+			n += Row{Status: &s}.Owed()
+		case change.Action != collect.GapRelease:
+			n += s.Owed[change.Reason]
+		case change.Reason == "":
+			n += s.Quarantined
+		default:
+			return -1, nil
+		}
+	}
+	return n, nil
 }
 
 // changeList is the page of the audit log.
@@ -260,240 +277,4 @@ func (c *Console) profile(v *visit) error {
 	}
 	v.show(http.StatusOK, "profile", all[at].Title(), profile.Show(all[at]))
 	return nil
-}
-
-// published returns a published limit as text.
-func published(l profile.Limit) string {
-	unit := l.Unit
-	if unit == "" {
-		unit = "requests"
-	}
-	size := strconv.FormatFloat(l.Size, 'f', -1, 64)
-	if l.Size == float64(int64(l.Size)) {
-		size = figure.Count(int64(l.Size))
-	}
-	switch l.Kind {
-	case profile.InFlight:
-		return size + " " + unit + " at once"
-	case profile.Bucket:
-		return size + " " + unit + ", refilled in " + window(l.Window)
-	case profile.Window:
-	}
-	return size + " " + unit + " in " + window(l.Window)
-}
-
-// window returns the length of a limit's window as text.
-func window(d time.Duration) string {
-	switch d {
-	case 0:
-		return "an " + story.Unknown + " time"
-	case time.Second:
-		return "a second"
-	case time.Minute:
-		return "a minute"
-	case time.Hour:
-		return "an hour"
-	case 24 * time.Hour:
-		return "a day"
-	default:
-		return story.Clock(d)
-	}
-}
-
-// functions are the functions of the templates. An unknown value is never shown as a
-// number.
-var functions = template.FuncMap{
-	"count": figure.Count,
-	"known": func(n int64) string {
-		if n < 0 {
-			return story.Unknown
-		}
-		return figure.Count(n)
-	},
-	"left": func(n *int64) string {
-		if n == nil {
-			return "no limit"
-		}
-		return figure.Count(*n)
-	},
-	"rate": func(r *event.Rate) string {
-		if r == nil || r.EffectiveRatePerMin <= 0 {
-			return story.Unknown
-		}
-		return figure.Rate(r.EffectiveRatePerMin)
-	},
-	"ceiling": func(r *event.Rate) string {
-		switch {
-		case r == nil:
-			return "ceiling " + story.Unknown
-		case r.CeilingRatePerMin <= 0:
-			return "no ceiling set"
-		}
-		return "of " + figure.Rate(r.CeilingRatePerMin)
-	},
-	"backoff": func(r *event.Rate) *event.Backoff {
-		if r == nil {
-			return nil
-		}
-		return r.LastBackoff
-	},
-	"at": func(b *event.Backoff) string {
-		if b.AtIntervalMS <= 0 {
-			return story.Unknown
-		}
-		return figure.Rate(60000 / b.AtIntervalMS)
-	},
-	"stored": func(p *collect.Pacing) string {
-		if p == nil || p.IntervalMS <= 0 {
-			return story.Unknown
-		}
-		return figure.Rate(60000/p.IntervalMS) + " (" + p.Law + ")"
-	},
-	"belief": func(r *event.Rate) string {
-		if r == nil {
-			return story.Unknown
-		}
-		return story.Belief(r.Belief)
-	},
-	"confidence": func(l event.Limit) string { return strconv.FormatFloat(l.Confidence, 'f', 2, 64) },
-	"limit":      func(l event.Limit) string { return story.Visible(story.Limit(l)) },
-	"event":      func(e event.Event) string { return story.Visible(story.Event(e)) },
-	"visible":    story.Visible,
-	"stands":     story.Run,
-	"lane":       story.Lane,
-	"tone":       func(s collect.RunState) Tone { return tones[s] },
-	"clock":      story.Clock,
-	"took": func(r collect.Run) string {
-		switch {
-		case !r.Ended.IsZero():
-			return story.Clock(r.Ended.Sub(r.Started))
-		case r.State == collect.RunRunning:
-			return "still running"
-		}
-		return story.Unknown
-	},
-	"since": func(from, at time.Time) string {
-		if from.IsZero() || at.IsZero() {
-			return story.Unknown
-		}
-		return "+" + story.Clock(at.Sub(from))
-	},
-	"ms": func(ms float64) string { return story.Clock(time.Duration(ms * float64(time.Millisecond))) },
-	"name": func(name string) string {
-		if name == "" {
-			return "none"
-		}
-		return short(name)
-	},
-	"in":   func(ms int64) string { return story.Clock(time.Duration(ms) * time.Millisecond) },
-	"when": when,
-	"stamp": func(t time.Time) string {
-		if t.IsZero() {
-			return ""
-		}
-		return t.UTC().Format(time.RFC3339)
-	},
-	"date": func(t time.Time) string {
-		if t.IsZero() {
-			return story.Unknown
-		}
-		return t.Local().Format(time.DateTime)
-	},
-	"short": short,
-	"id":    rowID,
-	"at_name": func(page, key, name string) string {
-		return Path + page + "?" + url.Values{key: {name}}.Encode()
-	},
-	"tenth":     func(percent int) int { return (percent + 4) / 5 * 5 },
-	"words":     func(s fmt.Stringer) string { return strings.ReplaceAll(s.String(), "_", " ") },
-	"total":     func(b reason.Bounds) bool { return b.Total() > 0 },
-	"quote":     shellQuote,
-	"published": published,
-	"percent":   func(share float64) string { return strconv.FormatFloat(100*share, 'f', 0, 64) + " %" },
-	"interval": func(ms float64) string {
-		if ms <= 0 {
-			return story.Unknown
-		}
-		return figure.Rate(60000 / ms)
-	},
-	"budget": func(name string) string {
-		if text := kinds[name]; text != "" {
-			return text
-		}
-		return name
-	},
-	"inc": func(i int) int { return i + 1 },
-	"values": func(values map[string]any) string {
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			if b, err := json.Marshal(values[name]); err == nil {
-				parts = append(parts, name+" "+string(b))
-			}
-		}
-		return story.Visible(strings.Join(parts, ", "))
-	},
-}
-
-// kinds are the budgets of a forecast for people.
-var kinds = map[string]string{
-	"calls": "Calls a minute", "tokens": "Tokens a minute", "inputTokens": "Input tokens a minute", "outputTokens": "Output tokens a minute",
-	"softTokens": "Tokens a minute before pressure", "dailyTokens": "Tokens a day", "dailyCalls": "Calls a day",
-}
-
-// when returns how long ago, or how far in the future, an instant is. The text changes at
-// most once a minute.
-func when(t time.Time) string {
-	if t.IsZero() {
-		return story.Unknown
-	}
-	d := time.Since(t)
-	ahead := d < 0
-	if ahead {
-		d = -d
-	}
-	text := "under a minute"
-	switch {
-	case d >= 48*time.Hour:
-		text = strconv.Itoa(int(d/(24*time.Hour))) + " days"
-	case d >= time.Hour:
-		text = strconv.Itoa(int(d/time.Hour)) + " h"
-	case d >= time.Minute:
-		text = strconv.Itoa(int(d/time.Minute)) + " min"
-	}
-	if ahead {
-		return "in " + text
-	}
-	return text + " ago"
-}
-
-// maxShown is the maximum length of a name in a list, in characters.
-const maxShown = 80
-
-// short shortens a name that is too long for a list.
-func short(name string) string {
-	name = story.Visible(name)
-	if utf8.RuneCountInString(name) <= maxShown {
-		return name
-	}
-	return string([]rune(name)[:maxShown-1]) + "…"
-}
-
-// rowID returns the id of a row in the page, for any connection name.
-func rowID(name string) string {
-	sum := sha256.Sum256([]byte(name))
-	return "c" + hex.EncodeToString(sum[:8])
-}
-
-// shellQuote quotes a name for a command line that is shown to be copied.
-func shellQuote(name string) string {
-	if name != story.Visible(name) {
-		return "NAME" // such a name cannot be copied
-	}
-	plain := !strings.ContainsFunc(name, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./:@", r)
-	})
-	if plain && name != "" && name[0] != '-' {
-		return name
-	}
-	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }

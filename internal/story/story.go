@@ -34,7 +34,7 @@ func Event(e event.Event) string {
 		}
 		return "the run began"
 	case event.RunEnd:
-		return fmt.Sprintf("the run ended: %s", e.Reason)
+		return fmt.Sprintf("the run ended: %s", Reason(e.Reason))
 	case event.WarmStart:
 		return "stored rate " + e.Note
 	case event.Phase:
@@ -49,7 +49,7 @@ func Event(e event.Event) string {
 		}
 		return fmt.Sprintf("the fleet's server is away: going on at 1 of %s shares of the last known rate", figure.Count(e.Count))
 	case event.Deferral:
-		return fmt.Sprintf("%s of %s put off: %s", figure.Count(e.Count), e.Stream, e.Reason)
+		return fmt.Sprintf("%s of %s put off: %s", figure.Count(e.Count), e.Stream, Reason(e.Reason))
 	case event.Circuit:
 		if e.Circuit == nil {
 			return "circuit " + Unknown
@@ -63,7 +63,7 @@ func Event(e event.Event) string {
 		verb := map[string]string{"speed_up": "speeding up to ", "back_off": "slowing down to ", "end": "rate at the end "}[e.Note]
 		text := verb + OfCeiling(e.Rate)
 		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
-			text += fmt.Sprintf(": %s at %s", b.Reason, figure.Rate(60000/b.AtIntervalMS))
+			text += fmt.Sprintf(": %s at %s", Reason(b.Reason), figure.Rate(60000/b.AtIntervalMS))
 		}
 		return text
 	}
@@ -80,7 +80,7 @@ func phase(e event.Event) string {
 		text += ": " + e.Note
 	}
 	if e.Reason != reason.None {
-		text += " (" + e.Reason.String() + ")"
+		text += " (" + Reason(e.Reason) + ")"
 	}
 	return text
 }
@@ -131,7 +131,7 @@ func Limit(l event.Limit) string {
 	case l.Kind == control.Concurrency.String():
 		text += " under way"
 	case l.WindowS > 0:
-		text += " in " + figure.Duration(l.Window())
+		text += " in " + window(l.Window())
 	default:
 		text += " in an " + Unknown + " time"
 	}
@@ -140,6 +140,19 @@ func Limit(l event.Limit) string {
 	}
 	return text
 }
+
+// window returns the length of a window. A learned one is seldom a round number: more than
+// three digits of it are left out.
+func window(d time.Duration) string {
+	digits := time.Nanosecond
+	for d >= 1000*digits && digits < time.Second {
+		digits *= 10
+	}
+	return figure.Duration(d.Round(digits))
+}
+
+// Reason returns a reason as words.
+func Reason(r reason.Reason) string { return strings.ReplaceAll(r.String(), "_", " ") }
 
 // Belief describes a law's belief about a limit.
 func Belief(b *event.Belief) string {
@@ -151,7 +164,7 @@ func Belief(b *event.Belief) string {
 		limit = figure.Digits(b.Limit, 4)
 	}
 	if b.WindowS > 0 {
-		limit += " in " + figure.Duration(time.Duration(b.WindowS*float64(time.Second)))
+		limit += " in " + window(time.Duration(b.WindowS*float64(time.Second)))
 	}
 	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
 }
