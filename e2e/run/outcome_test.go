@@ -15,11 +15,13 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +35,8 @@ const (
 	asOutcome   = "RUN_OUTCOMES"                   // makes the test's binary print what it gets of a host
 	outcomeHTTP = "RUN_OUTCOMES_HTTP"              // 1 or 2
 	asCost      = "RUN_COSTS"                      // has it print how long it takes instead
+
+	asInterrupted = "RUN_INTERRUPTED" // makes the test's binary count the SIGINTs that it gets
 )
 
 // peculiar is a provider whose answers are the uncommon ones.
@@ -336,5 +340,57 @@ func TestWhatTheProxyAdds(t *testing.T) {
 			slices.Sort(run)
 			t.Logf("HTTP/%s, %s: %v direct, %v through headway run; at best %v and %v", version, what, plain[len(plain)/2], run[len(run)/2], plain[0], run[0])
 		}
+	}
+}
+
+// interrupted waits for a SIGINT, and then has its parent end it, which passes on a SIGINT of
+// its own before that.
+func interrupted() int {
+	signals := make(chan os.Signal, 9)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	fmt.Println("ready")
+	for n := 0; ; {
+		switch s := <-signals; {
+		case s == syscall.SIGTERM:
+			fmt.Println("interrupted", n)
+			return 7
+		case n == 0:
+			_ = syscall.Kill(os.Getppid(), syscall.SIGTERM)
+			fallthrough
+		default:
+			n++
+		}
+	}
+}
+
+// A terminal sends Ctrl-C to headway and to its command: the command must not get it twice,
+// and a script must end where it would without headway.
+func TestCtrlCComesOnce(t *testing.T) {
+	w := newPlace(t)
+	press := func(what string, env ...string) harness.Outcome {
+		keys := filepath.Join(t.TempDir(), "keys")
+		if err := syscall.Mkfifo(keys, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		keyboard, err := os.OpenFile(keys, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = keyboard.Close() }()
+		env = append(append(w.env(t), "HEADWAY="+harness.Program()+" run --state "+w.state+" --host a.test", "COMMAND="+what, "KEYS="+keys, "SHELL=/bin/bash"), env...)
+		p := harness.LaunchAs(t, nil, w.dir, env, "sh", "-c", `exec script -qec "$COMMAND" /dev/null < "$KEYS"`)
+		p.Await(t, &p.Stdout, "ready")
+		if _, err := keyboard.WriteString("\x03"); err != nil {
+			t.Fatal(err)
+		}
+		return p.Wait(t)
+	}
+	for _, input := range []string{"", " < /dev/null"} {
+		if o := press(`$HEADWAY -- "$TEST_BINARY"`+input, asInterrupted+"=1"); o.Code != 7 || !strings.Contains(o.Stdout, "interrupted 1\r\n") || !strings.Contains(o.Stdout, "no request came through") {
+			t.Errorf("a command%s: %s", input, o)
+		}
+	}
+	if o := press(`for long in 1000 0; do $HEADWAY -- sh -c "echo ready; exec sleep $long"; echo went on; done`); strings.Contains(o.Stdout, "went on") || !strings.Contains(o.Stdout, "no request came through") {
+		t.Errorf("a script: %s", o)
 	}
 }

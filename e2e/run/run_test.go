@@ -43,6 +43,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asClient) != "" {
 		os.Exit(client())
 	}
+	if os.Getenv(asInterrupted) != "" {
+		os.Exit(interrupted())
+	}
 	if host := os.Getenv(asOutcome); host != "" {
 		if os.Getenv(asCost) != "" {
 			costs(host)
@@ -91,11 +94,10 @@ http {
 
 const places = `
 		location /f/ { try_files /one =404; }
-		location /api/v3/f/ { try_files /one =404; }
 		location = /slow { try_files /slow =404; limit_rate 50m; }
 		location ~ ^/tree- { autoindex on; }
 		location ~ ^/npm/p([0-9]+)$ { default_type application/json; try_files /npm/p$1.json =404; }
-		location ~ ^/(bucket|full-)  { proxy_pass http://{bucket}; proxy_set_header Host $host; }
+		location ~ ^/(bucket|full-|api/v3/pages/) { proxy_pass http://{bucket}; proxy_set_header Host $host; }
 `
 
 // newPlace makes the way to hosts, of which none is there yet.
@@ -238,7 +240,7 @@ func (w *world) publish(t *testing.T) {
 	}
 	harness.Write(t, filepath.Join(www, "one"), "{}\n")
 	script := "set -e; cd \"$1\"; export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b\n" +
-		"for n in 12 " + map[bool]string{true: "120 240"}[longtest.Long()] + `; do
+		"for n in 12 " + map[bool]string{true: "240 1200"}[longtest.Long()] + `; do
 git init -q work-$n; i=0
 while [ $i -lt $((n / 3)) ]; do echo $i > work-$n/file; git -C work-$n add .; git -C work-$n commit -q -m $i; i=$((i + 1)); done
 git clone -q --bare work-$n repo-$n.git
@@ -251,7 +253,7 @@ mkdir npm/package; echo '{"name":"x","version":"1.0.0"}' > npm/package/package.j
 	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", www).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, n := range []int{120, 240} {
+	for _, n := range []int{240, 1200} {
 		var depends []string
 		for i := range n / 2 {
 			name := fmt.Sprintf("p%d", i)
@@ -269,7 +271,7 @@ mkdir npm/package; echo '{"name":"x","version":"1.0.0"}' > npm/package/package.j
 }
 
 // bucket is as much of S3 as its clients need: objects below /bucket, and some hundred
-// in /full-N.
+// in /full-N. Below /api/v3/pages are pages that name the next one, as GitHub does.
 type bucket struct {
 	mu   sync.Mutex
 	held map[string][]byte
@@ -283,6 +285,14 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, there := b.held[space+r.URL.Path]
 	if n, ok := strings.CutPrefix(name, "full-"); ok && key != "" {
 		body, there = []byte(n), true
+	}
+	if page, ok := strings.CutPrefix(key, "v3/pages/"); ok {
+		at, _ := strconv.Atoi(page)
+		if n, _ := strconv.Atoi(r.URL.Query().Get("of")); at < n {
+			w.Header().Set("Link", fmt.Sprintf(`<https://%s/api/v3/pages/%d?of=%d>; rel="next"`, space, at+1, n))
+		}
+		_, _ = io.WriteString(w, "[]")
+		return
 	}
 	w.Header().Set("ETag", `"e"`)
 	w.Header().Set("Last-Modified", "Mon, 02 Jan 2006 15:04:05 GMT")

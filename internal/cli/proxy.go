@@ -7,10 +7,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/headway-go/headway/internal/atomicfile"
 	"github.com/headway-go/headway/internal/disk"
@@ -21,8 +21,9 @@ import (
 // lingering bounds the wait for output of what a command leaves behind.
 const lingering = 2 * time.Second
 
-// run runs a command to its end, and returns its exit code.
-func (g *openProxy) run(cmd *cobra.Command, path string, args []string) (int, error) {
+// run runs a command to its end, and returns its exit code. interrupted reports that Ctrl-C
+// ended it.
+func (g *openProxy) run(cmd *cobra.Command, path string, args []string) (code int, interrupted bool, err error) {
 	p := exec.Command(path, args[1:]...)
 	p.Args[0] = args[0]
 	p.Env = append(p.Environ(), g.At.Variables(os.Getenv)...)
@@ -32,27 +33,27 @@ func (g *openProxy) run(cmd *cobra.Command, path string, args []string) (int, er
 	signal.Notify(signals, passedOn...)
 	defer signal.Stop(signals)
 	if err := p.Start(); err != nil {
-		return 0, &exitError{code: exitNotExecutable, err: fmt.Errorf("the command cannot be started: %w", err)}
+		return 0, false, &exitError{code: exitNotExecutable, err: fmt.Errorf("the command cannot be started: %w", err)}
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- p.Wait() }()
-	// A terminal sends Ctrl-C and Ctrl-\ to the command too: it would get them twice.
-	terminal := term.IsTerminal(int(os.Stdin.Fd()))
 	for {
 		select {
 		case s := <-signals:
-			if terminal && (s == passedOn[0] || s == passedOn[3]) {
+			if fromTerminal(s) { // the command has it: some take a second one for "at once"
+				interrupted = interrupted || s == os.Interrupt
 				continue
 			}
 			_ = p.Process.Signal(s) // it may have ended
 		case err := <-ended:
 			if p.ProcessState == nil {
-				return 0, err
+				return 0, false, err
 			}
 			if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited && !errors.Is(err, exec.ErrWaitDelay) {
-				return 0, err
+				return 0, false, err
 			}
-			return endedBy(p.ProcessState), nil
+			code = endedBy(p.ProcessState)
+			return code, interrupted && code == 128+int(syscall.SIGINT), nil
 		}
 	}
 }
@@ -100,7 +101,7 @@ Exit codes: 0 stopped; 64 bad usage; 69 the address is in use; 70 a fault on thi
 // serve keeps the proxy open until a signal.
 func (g *governing) serve(cmd *cobra.Command, listen, file string) (err error) {
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, passedOn[1])
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 	files, err := os.MkdirTemp("", "headway-proxy-")
 	if err != nil {

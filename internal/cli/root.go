@@ -43,6 +43,9 @@ func run(ctx context.Context, args []string, io stdio) int {
 	if !e.silent {
 		_, _ = fmt.Fprintf(io.err, "headway: %v\n", err)
 	}
+	if e.interrupted {
+		endInterrupted()
+	}
 	return e.code
 }
 
@@ -145,9 +148,10 @@ const (
 
 // exitError is an error with an exit code. A silent one has been reported.
 type exitError struct {
-	code   int
-	err    error
-	silent bool
+	code        int
+	err         error
+	silent      bool
+	interrupted bool // Ctrl-C ended the command of headway run
 }
 
 func (e *exitError) Error() string {

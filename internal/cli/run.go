@@ -347,7 +347,7 @@ func (g *governing) run(cmd *cobra.Command, args []string, quiet bool) error {
 		return err
 	}
 	began := time.Now()
-	code, err := of.run(cmd, path, args)
+	code, interrupted, err := of.run(cmd, path, args)
 	s, cut, kept := of.close()
 	if err != nil {
 		return errors.Join(err, kept)
@@ -359,7 +359,7 @@ func (g *governing) run(cmd *cobra.Command, args []string, quiet bool) error {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "headway: warning: %v\n", kept)
 	}
 	if code != exitOK {
-		return &exitError{code: code, silent: true}
+		return &exitError{code: code, silent: true, interrupted: interrupted}
 	}
 	return nil
 }
@@ -427,9 +427,6 @@ func hostList(all []forward.Host) string {
 	}
 	return strings.Join(b, ", ")
 }
-
-// signals are those that go on to the command.
-var passedOn = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT}
 
 // endedBy is the exit code of a command, as shells have it.
 func endedBy(state *os.ProcessState) int {
