@@ -58,15 +58,15 @@ type Authority struct {
 }
 
 // Open reads the authority in a folder, and makes one if there is none. Only the owner may
-// access folder and file; a file that others may read is an error. Several processes may call
-// Open at the same time.
+// access the file; one that others may read is an error, and so is a folder in which others may
+// replace it. Several processes may call Open at the same time.
 func Open(ctx context.Context, dir string) (*Authority, error) {
 	a, err := Load(dir)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return a, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("ca: %w", err)
+	if err := prepare(dir); err != nil {
+		return nil, err
 	}
 	err = lockfile.With(ctx, filepath.Join(dir, File+".lock"), func(context.Context) error {
 		if a, err = Load(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -81,14 +81,35 @@ func Open(ctx context.Context, dir string) (*Authority, error) {
 // Rotate replaces the authority in a folder with a new one. Programs that trust the old one do
 // not trust the new one. Runs under way keep the old one.
 func Rotate(ctx context.Context, dir string) (a *Authority, err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("ca: %w", err)
+	if err := prepare(dir); err != nil {
+		return nil, err
 	}
 	err = lockfile.With(ctx, filepath.Join(dir, File+".lock"), func(context.Context) error {
 		a, err = create(dir)
 		return err
 	})
 	return a, err
+}
+
+// prepare makes a folder for an authority.
+func prepare(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("ca: %w", err)
+	}
+	return private(dir)
+}
+
+// private returns an error if others may write into a folder: they could put an authority of
+// theirs in place of the owner's.
+func private(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("ca: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 && os.PathSeparator == '/' {
+		return fmt.Errorf("ca: the folder %s has mode %#o, so others may replace the certificate authority in it: run \"chmod go-w %s\", or name another folder", dir, mode, dir)
+	}
+	return nil
 }
 
 // Load reads the authority in a folder. The error matches fs.ErrNotExist if there is none,
@@ -101,6 +122,9 @@ func Load(dir string) (*Authority, error) {
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 && os.PathSeparator == '/' {
 		return nil, fmt.Errorf("ca: %s has mode %#o, so others may read its key: run \"headway ca rotate\", or \"chmod 600 %s\" if nobody has", path, mode, path)
+	}
+	if err := private(dir); err != nil {
+		return nil, err
 	}
 	b, err := atomicfile.Read(path, maxFile)
 	if err != nil {
@@ -316,6 +340,9 @@ func (i *Issuer) Leaf(host string) (*tls.Certificate, error) {
 	i.leaves[host] = c
 	return c, nil
 }
+
+// Until returns the end of the issuer's validity, which is that of the authority.
+func (i *Issuer) Until() time.Time { return i.root.NotAfter }
 
 // Made returns the hosts that have certificates, in the order in which they were first made.
 func (i *Issuer) Made() []string {

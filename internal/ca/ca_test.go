@@ -69,7 +69,7 @@ func TestTheKeyIsMadeOnceAndForItsOwnerOnly(t *testing.T) {
 }
 
 func TestABadFileIsAnErrorWithoutTheKey(t *testing.T) {
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), "state")
 	open(t, dir)
 	path := filepath.Join(dir, ca.File)
 	good, err := os.ReadFile(path)
@@ -77,7 +77,7 @@ func TestABadFileIsAnErrorWithoutTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := strings.Split(string(good), "\n")[1]
-	other := t.TempDir()
+	other := filepath.Join(t.TempDir(), "state")
 	cert := open(t, other).PEM()
 	for name, content := range map[string][]byte{
 		"empty":            nil,
@@ -112,7 +112,7 @@ func TestABadFileIsAnErrorWithoutTheKey(t *testing.T) {
 
 func TestAnExpiredAuthoritySaysWhatToDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
+		dir := filepath.Join(t.TempDir(), "state")
 		a := open(t, dir)
 		issuer, err := a.For(nil)
 		if err != nil {
@@ -139,7 +139,7 @@ func TestAnExpiredAuthoritySaysWhatToDo(t *testing.T) {
 
 // The root of a run verifies the run's hosts, and no others.
 func TestARootIsForTheHostsOfItsRunOnly(t *testing.T) {
-	a := open(t, t.TempDir())
+	a := open(t, filepath.Join(t.TempDir(), "state"))
 	for _, tt := range []struct {
 		hosts     []string
 		good, bad []string
@@ -185,7 +185,7 @@ func kinds(good, bad []string) map[string]bool {
 
 func TestCertificatesAreCachedBoundedAndRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		issuer, err := open(t, t.TempDir()).For(nil)
+		issuer, err := open(t, filepath.Join(t.TempDir(), "state")).For(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestCertificatesAreCachedBoundedAndRenewed(t *testing.T) {
 // A trust store has the layout that Java reads: it is what the clients' tests show, and
 // this without Java.
 func TestATrustStoreHoldsEveryCertificate(t *testing.T) {
-	bundle := append(open(t, t.TempDir()).PEM(), open(t, t.TempDir()).PEM()...)
+	bundle := append(open(t, filepath.Join(t.TempDir(), "state")).PEM(), open(t, filepath.Join(t.TempDir(), "state")).PEM()...)
 	store := ca.TrustStore(bundle)
 	body, sum := store[:len(store)-sha1.Size], store[len(store)-sha1.Size:]
 	if binary.BigEndian.Uint32(body) != 0xfeedfeed || binary.BigEndian.Uint32(body[8:]) != 2 {

@@ -169,6 +169,9 @@ func (g *governing) patterns() []string {
 	return forward.Patterns(g.rules)
 }
 
+// soon is how long before the end of the certificate authority a run says so.
+const soon = 30 * 24 * time.Hour
+
 // openProxy is a proxy at work.
 type openProxy struct {
 	*forward.Service
@@ -187,7 +190,7 @@ func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy,
 		_, _ = fmt.Fprintf(warn, "headway: warning: %v\n", err)
 	}
 	if err := os.MkdirAll(g.state, 0o700); err != nil {
-		return nil, &exitError{code: exitInternal, err: err}
+		return nil, &exitError{code: exitInternal, err: fmt.Errorf("%w; --state names another folder", err)}
 	}
 	shared, leave, err := g.share(cmd)
 	if err != nil {
@@ -202,7 +205,13 @@ func (g *governing) open(cmd *cobra.Command, address, files string) (*openProxy,
 		Authority: g.state, Address: address, Files: files, Getenv: os.Getenv,
 	})
 	if err == nil {
+		if time.Until(s.Until) < soon {
+			_, _ = fmt.Fprintf(warn, "headway: warning: the certificate authority is valid until %s: run \"headway ca rotate\" before then\n", s.Until.Format(time.DateOnly))
+		}
 		return &openProxy{s, g.state, leave}, nil
+	}
+	if errors.Is(err, os.ErrPermission) {
+		err = fmt.Errorf("%w; --state names another folder", err)
 	}
 	_, unreadable := errors.AsType[*forward.UnreadableError](err)
 	switch left := leave(); {
@@ -376,8 +385,8 @@ func (g *governing) report(cmd *cobra.Command, name string, took time.Duration, 
 		line("no request came through: %s made none, or takes no notice of the proxy variables (see \"headway run --print-env\")", name)
 	}
 	for _, c := range s.Connections {
-		line("%s: %s of %s, %s attempts in %s, %s refused by the provider", c.Name, plural(c.Requests, "request", "requests"), name,
-			figure.Count(c.Attempts), clock(took), figure.Count(c.Throttled))
+		line("%s: %s of %s, %s in %s, %s refused by the provider", c.Name, plural(c.Requests, "request", "requests"), name,
+			plural(c.Attempts, "attempt", "attempts"), clock(took), figure.Count(c.Throttled))
 		if c.Held > 0 {
 			_, _ = fmt.Fprintf(w, "  %s held and sent again\n", plural(c.Held, "request", "requests"))
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/headway-go/headway/internal/ca"
 	"github.com/headway-go/headway/internal/forward"
@@ -22,7 +24,7 @@ func ran(t *testing.T, flags string, command ...string) (code int, out, errs str
 	t.Helper()
 	args := append([]string{"run", "--host", "api.test"}, strings.Fields(flags)...)
 	if !strings.Contains(flags, "--state") {
-		args = append(args, "--state", t.TempDir())
+		args = append(args, "--state", filepath.Join(t.TempDir(), "state"))
 	}
 	return headway(t, append(append(args, "--"), command...)...)
 }
@@ -200,6 +202,17 @@ func TestTheAuthorityIsShownExportedAndReplaced(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "ca.pem"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	for _, mode := range []os.FileMode{0o770, 0o707, 0o700} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"run", "--host", "api.test", "-q", "--state", dir, "--", "true"}, {"ca", "show", "--state", dir}, {"ca", "rotate", "--state", dir}} {
+			code, _, errs := headway(t, args...)
+			if refused := strings.Contains(errs, "others may replace the certificate authority"); refused != (mode != 0o700) || refused != (code == exitInternal) {
+				t.Errorf("%v in a folder of mode %#o: exit %d, %s", args, mode, code, errs)
+			}
+		}
+	}
 	if code, _, errs := ran(t, "-q --state "+dir, "true"); code != 0 || !strings.Contains(errs, "warning: the rates learned before") {
 		t.Errorf("exit %d, %s", code, errs)
 	}
@@ -226,7 +239,10 @@ func TestAnAuthorityThatCannotBeUsed(t *testing.T) {
 			}
 		}, exitInternal, "does not hold an authority of headway"},
 	} {
-		dir := t.TempDir()
+		dir := filepath.Join(t.TempDir(), "state")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
 		c.prepare(dir)
 		for _, args := range []string{"run --host a.test --state " + dir + " -- echo ran", "proxy --host a.test --listen 127.0.0.1:0 --state " + dir} {
 			code, out, errs := headway(t, strings.Fields(args)...)
@@ -243,8 +259,46 @@ func TestAnAuthorityThatCannotBeUsed(t *testing.T) {
 	}
 }
 
+// A run says that its authority ends soon, while there is time.
+func TestAnAuthorityThatEndsSoon(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	a, err := ca.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(a.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, rest := pem.Decode(b)
+	block, _ := pem.Decode(rest)
+	key, err := x509.ParseECPrivateKey(secret.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for days, want := range map[int]bool{20: true, 40: false} {
+		c.NotAfter = time.Now().AddDate(0, 0, days)
+		der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b = append(pem.EncodeToMemory(secret), pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: der})...)
+		if err := os.WriteFile(a.Path(), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, _, errs := ran(t, "-q --state "+dir, "true")
+		if code != 0 || strings.Contains(errs, "the certificate authority is valid until "+c.NotAfter.Format(time.DateOnly)) != want {
+			t.Errorf("with %d days left: exit %d, %s", days, code, errs)
+		}
+	}
+}
+
 func TestAllIsSaidToBeAll(t *testing.T) {
-	code, _, errs := headway(t, "run", "--all", "--state", t.TempDir(), "--", "true")
+	code, _, errs := headway(t, "run", "--all", "--state", filepath.Join(t.TempDir(), "state"), "--", "true")
 	if code != 0 || !strings.Contains(errs, "warning: --all decrypts every connection") {
 		t.Errorf("exit %d, %s", code, errs)
 	}

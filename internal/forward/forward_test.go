@@ -18,6 +18,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,7 +56,7 @@ func newWorld(t *testing.T, two bool, o Options, h http.Handler) *world {
 	w.provider.Listener, w.dial = provider, listener.Dial
 	w.provider.StartTLS()
 	t.Cleanup(w.provider.Close)
-	authority, err := ca.Open(t.Context(), t.TempDir())
+	authority, err := ca.Open(t.Context(), filepath.Join(t.TempDir(), "state"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,8 @@ type Service struct {
 	*Proxy
 	// At is what programs have to know of it.
 	At Environment
+	// Until is the end of the validity of the certificate authority.
+	Until time.Time
 	// Ended receives the error of the listener, or nil after Close.
 	Ended <-chan error
 }
@@ -95,7 +97,7 @@ func Open(ctx context.Context, s Setup) (*Service, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	ended := make(chan error, 1)
-	of := &Service{Proxy: New(s.Options), At: at, Ended: ended}
+	of := &Service{Proxy: New(s.Options), At: at, Until: s.Issuer.Until(), Ended: ended}
 	go func() { ended <- of.Serve(l) }()
 	return of, nil
 }
