@@ -42,6 +42,19 @@ func (b *block) long() bool {
 	return took > longBlock+b.least && took.Seconds() > longIntervals/b.pace
 }
 
+// soonest returns the minimum wait before the first canary of a block. It is shorter if
+// blocks of the blamed limit ended at the first canary.
+func (l *Law) soonest() time.Duration {
+	i := l.block.blamed
+	if i < 0 || isWindow(l.limits[i]) {
+		return firstCanary
+	}
+	if r, ok := l.limits[i].(*rate); ok && !r.alike() {
+		return firstCanary // units of a burst return meanwhile
+	}
+	return max(firstCanary>>min(l.brief, maxBrief), seconds(2/l.block.pace))
+}
+
 // freedFrom returns the earliest time at which there may have been room again.
 func (b *block) freedFrom() time.Duration {
 	if b.exact {
@@ -67,7 +80,10 @@ func (b *block) newly(wait time.Duration) bool {
 type waits struct {
 	unit float64 // divisor of waits; 0 if unknown
 	sane int     // blocks with a plausible wait
-	odd  bool    // the newest wait ends at no usual instant
+	// lengthened says that each attempt of a burst was refused with a longer wait, the
+	// newest of which is longer than any penalty and ends at no usual instant.
+	lengthened bool
+	odd        bool // the newest wait ends at no usual instant
 }
 
 // heard records the wait in the first refusal of a block. After some plausible waits a long
@@ -82,11 +98,11 @@ func (w *waits) heard(wait time.Duration) {
 }
 
 // believed returns how much of a wait to observe. For the first doubtful wait that is what
-// it would be in the other unit, or the length of a long penalty if it may have been cut;
-// then a canary finds out.
+// it would be in the other unit, or the length of a long penalty if it may have been cut or
+// a burst has lengthened it; then a canary finds out.
 func (w *waits) believed(wait time.Duration) time.Duration {
 	switch {
-	case w.doubts(wait) && wait >= unbelievable:
+	case w.lengthened, w.doubts(wait) && wait >= unbelievable:
 		return penaltyLongest
 	case w.doubts(wait):
 		return max(firstCanary, wait/otherUnit+wait/otherUnit/10)

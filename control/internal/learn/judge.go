@@ -105,6 +105,19 @@ func (l *Law) ended(v view) {
 	}
 }
 
+// otherUnits attributes a refusal that no window explains to one that explains it in
+// another unit.
+func (l *Law) otherUnits(v view, f refusal) {
+	if i := l.block.blamed; i >= 0 && !isRate(l.limits[i]) {
+		return
+	}
+	for i, x := range l.limits {
+		if w, ok := x.(*window); ok && w.recounted(v, f) {
+			l.block.blamed = i
+		}
+	}
+}
+
 // recurred looks for a window with a fixed period that explains the last blocks, and holds
 // it instead of the limit that was blamed.
 func (l *Law) recurred(v view) bool {

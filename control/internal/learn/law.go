@@ -287,10 +287,12 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		l.named.unit = 1
 		b.refusals-- // as if it had waited from the start
 	}
+	odd := l.named.unit == 0 && o.RetryAfter > penaltyLongest && !l.ends(o.Now, o.RetryAfter)
 	if o.Sent > l.epoch && !isCanary {
-		l.named.odd = l.named.unit == 0 && o.RetryAfter > penaltyLongest && !l.ends(o.Now, o.RetryAfter)
+		l.named.odd = odd
 		l.named.heard(o.RetryAfter)
 	}
+	l.named.lengthened = odd && o.Sent <= l.epoch
 	doubted := l.named.doubts(o.RetryAfter)
 	o.RetryAfter = min(l.named.believed(o.RetryAfter), maxSilence)
 	if o.Sent <= l.epoch {
@@ -349,22 +351,10 @@ func (l *Law) blocked(f refusal) {
 	}
 	l.crowd.refused(f.others, most)
 	l.crowds++
+	l.otherUnits(v, f)
 	if i := l.block.blamed; i >= 0 {
 		l.limits[i].blame(v, f)
 	}
-}
-
-// soonest returns the minimum wait before the first canary of a block. It is shorter if
-// blocks of the blamed limit ended at the first canary.
-func (l *Law) soonest() time.Duration {
-	i := l.block.blamed
-	if i < 0 || isWindow(l.limits[i]) {
-		return firstCanary
-	}
-	if r, ok := l.limits[i].(*rate); ok && !r.alike() {
-		return firstCanary // units of a burst return meanwhile
-	}
-	return max(firstCanary>>min(l.brief, maxBrief), seconds(2/l.block.pace))
 }
 
 // outage reports whether a refusal comes from a provider in trouble: the provider does not

@@ -125,6 +125,31 @@ func TestAWindowLetsNoMoreThanItsSizeIntoItsLength(t *testing.T) {
 	}
 }
 
+func TestAWindowIsRecountedInTheUnitThatExplainsARefusal(t *testing.T) {
+	now := 100 * sec
+	for _, tt := range []struct {
+		name string
+		size amounts
+		lone bool
+		want unit
+	}{
+		{"as much cost was in use as before, and few attempts", amounts{40, 100, 0}, false, cost},
+		{"neither as much cost nor as many attempts", amounts{40, 400, 0}, false, attempts},
+		{"both", amounts{10, 100, 0}, false, attempts},
+		{"one block alone speaks for the window", amounts{40, 100, 0}, true, attempts},
+	} {
+		h := &history{}
+		for i := range 10 {
+			h.add(now-time.Duration(10-i)*sec, amounts{1, 10, 0})
+		}
+		w := &window{size: tt.size, off: amounts{0.05, 0.05, 0.06}, low: 60 * sec, high: 60 * sec, climb: 1, hits: 5, lone: tt.lone}
+		got := w.recounted(view{now: now, h: h, mean: amounts{1, 10, 0}}, refusal{sent: now, cost: 10})
+		if got != (tt.want == cost) || w.unit != tt.want {
+			t.Errorf("%s: recounted %v, unit %v, want %v", tt.name, got, w.unit, tt.want)
+		}
+	}
+}
+
 func TestTheAssumedLengthOfALoneWindowShrinks(t *testing.T) {
 	w := newWindow(0, amounts{10, 10, 0}, 10*sec, 40*sec, 60*sec, 40*sec, 5)
 	last := w.length(0)
@@ -314,6 +339,35 @@ func TestAVeryDifferentWaitIsANewOne(t *testing.T) {
 		b := block{refusals: tt.refusals, lastWait: tt.before}
 		if got := b.newly(tt.wait); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+func TestAWaitThatABurstLengthenedIsNotAllBelieved(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		waits []time.Duration
+		want  time.Duration
+	}{
+		{"each refusal of a burst has a longer one", []time.Duration{266 * sec, 613 * sec, 1409 * sec, 3051 * sec}, penaltyLongest},
+		{"it is no longer than a penalty", []time.Duration{266 * sec, 613 * sec}, 613 * sec},
+		{"it ends with the hour", []time.Duration{266 * sec, time.Hour - 12*sec}, time.Hour - 12*sec},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: 24 * time.Hour})
+		now := 10 * sec
+		for range tt.waits {
+			l.Sent(now, 1)
+		}
+		for _, wait := range tt.waits {
+			now += 100 * ms
+			l.Observe(Outcome{Sent: 10 * sec, Now: now, Class: Refused, RetryAfter: wait, Estimate: 1})
+		}
+		last := tt.waits[len(tt.waits)-1]
+		if got := l.Believed(last); got != tt.want {
+			t.Errorf("%s: %v of %v is believed, want %v", tt.name, got, last, tt.want)
+		}
+		if got := l.Hold(now, 1) - now; got < tt.want-sec || got > tt.want+2*sec {
+			t.Errorf("%s: the next attempt in %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -194,6 +194,41 @@ func (w *window) fullness(v view, f refusal) float64 {
 	return full
 }
 
+// recounted changes the unit if a refusal, at which the window was not nearly full, agrees
+// with its size in another unit, better than those before did. It reports whether it did.
+func (w *window) recounted(v view, f refusal) bool {
+	length := max(w.low, w.length(f.sent))
+	var off amounts // of 1, the part in use that the window predicts
+	best, full := w.unit, 0.0
+	for i := range w.size {
+		u := unit(i)
+		if w.size[u] <= 0 {
+			continue
+		}
+		used := w.used(v, u, f.sent, length)
+		if u == cost {
+			used += f.cost / 2
+		}
+		if u == w.unit {
+			full = used / w.size[u]
+		}
+		if off[u] = min(1, math.Abs(used/w.size[u]-1)); off[u] < min(1-nearlyFull, off[best]) {
+			best = u
+		}
+	}
+	if w.lone || best == w.unit || full > nearlyFull {
+		return false
+	}
+	for _, u := range [...]unit{w.unit, best} {
+		w.off[u] += 0.4 * (off[u] - w.off[u])
+	}
+	if w.off[best]+betterUnit >= w.off[w.unit] {
+		return false
+	}
+	w.unit = best
+	return true
+}
+
 // blame learns the size from a refusal.
 func (w *window) blame(v view, f refusal) {
 	length := max(w.low, w.length(f.sent))
