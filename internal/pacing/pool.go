@@ -198,8 +198,13 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 		e.change = control.BackOff // from as fast as the owner allows to what the law has in mind
 	}
 	if e.change == control.BackOff {
-		p, _ := class.Pressure()
-		l.backoff = Backoff{Reason: p.Reason(), Interval: before, At: now}
+		p, ok := class.Pressure()
+		if !ok {
+			p = l.pushed // a law may slow down only at the end of the block that a refusal began
+		}
+		if p.Reason() != reason.None {
+			l.backoff = Backoff{Reason: p.Reason(), Interval: before, At: now}
+		}
 	}
 	if e.change != control.Held || l.report.owed {
 		e.tell = l.report.due(now, e.change, l.law.Interval(), l.set.params.Ceiling)

@@ -364,6 +364,38 @@ func TestPassiveStart(t *testing.T) {
 	}
 }
 
+// TestTheLastBackoffHasAReason: a law may slow down only when the block after a refusal ends,
+// at an attempt that is granted.
+func TestTheLastBackoffHasAReason(t *testing.T) {
+	for _, law := range control.Names() {
+		core := newCore(t, noJitter(pacing.Config{Law: law, Ceiling: 10 * ms, Passive: true, NoBreaker: true}))
+		var backoffs int
+		tokens, last := 20.0, time.Duration(0)
+		for now := time.Duration(0); now < 5*time.Minute; {
+			ticket, d, _ := core.Admit(now, pacing.Attempt{Ready: core.Arrive(now)})
+			if !d.OK {
+				now = max(d.At, now+ms)
+				continue
+			}
+			tokens, last = min(20, tokens+20*(now-last).Seconds()), now
+			before, o := core.Interval(), denied
+			if tokens >= 1 {
+				tokens, o = tokens-1, granted
+			}
+			core.Settle(now, ticket, o)
+			if core.Interval() > before && core.Known() {
+				backoffs++
+				if b := core.LastBackoff(); b.Reason != reason.RateLimited.Reason() {
+					t.Fatalf("%s: at %v the interval went from %v to %v after %v, and the last back-off is %+v", law, now, before, core.Interval(), o.Class, b)
+				}
+			}
+		}
+		if backoffs < 2 {
+			t.Errorf("%s: only %d back-offs", law, backoffs)
+		}
+	}
+}
+
 // The ceiling holds whatever is refused, in whichever pools.
 func TestTheCeilingBindsAllPoolsTogether(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
