@@ -89,6 +89,9 @@ func TestAdminAndDataKeysAreApart(t *testing.T) {
 	if err := s.daemon.Reload(c); err != nil {
 		t.Fatal(err)
 	}
+	if log := s.log.String(); !strings.Contains(log, `msg="configuration reloaded" providers=1 keys=1 admin_keys=1 view_keys=2`) {
+		t.Errorf("the reload is logged as\n%s", log)
+	}
 	if status, _, _ := s.call(data); status != 401 && status != 429 {
 		t.Errorf("the old key: %d", status)
 	}

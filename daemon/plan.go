@@ -265,7 +265,8 @@ func (d *Daemon) reload(c config.Config) error {
 	for _, w := range c.Warnings {
 		d.log.Warn("configuration", slog.String("warning", w))
 	}
-	d.log.Info("configuration reloaded", slog.Int("providers", len(c.Providers)), slog.Int("keys", len(c.Keys)))
+	d.log.Info("configuration reloaded", slog.Int("providers", len(c.Providers)),
+		slog.Int("keys", len(c.Keys)), slog.Int("admin_keys", len(c.AdminKeys)), slog.Int("view_keys", len(c.ViewKeys)))
 	return nil
 }
 

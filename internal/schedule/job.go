@@ -177,7 +177,7 @@ func (j *job) guarded(ctx context.Context, turn Turn) (sum collect.Summary, err 
 	if err != nil {
 		return sum, err
 	}
-	j.s.deps.Log.Info("collection begins", slog.String("connection", c.Name), slog.String("lane", string(turn.Lane)))
+	j.s.deps.Log.Info("collection begins", slog.String("connection", c.Name), turn.Log())
 	j.mu.Lock()
 	j.collector = collector
 	j.mu.Unlock()

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -62,6 +63,14 @@ type Turn struct {
 	Lane collect.LaneKind
 	// MaxWallClock bounds the run; 0 means the connection's own bound.
 	MaxWallClock time.Duration
+}
+
+// Log returns the lane for a log.
+func (t Turn) Log() slog.Attr {
+	if t.Lane == "" {
+		return slog.String("lane", "both")
+	}
+	return slog.String("lane", string(t.Lane))
 }
 
 // Due returns when the next run begins. catchup is zero if the catch-up has no timetable of

@@ -98,6 +98,9 @@ func TestOneTimetableIsOneRun(t *testing.T) {
 	if turn := l.Begin(now); turn != (Turn{}) {
 		t.Errorf("the turn is %+v, want one for both lanes without a bound of its own", turn)
 	}
+	if both, past := (Turn{}).Log().String(), (Turn{Lane: collect.Catchup}).Log().String(); both != "lane=both" || past != "lane=catchup" {
+		t.Errorf("logged as %s and %s", both, past)
+	}
 	l.Ended(Turn{}, ended(collect.RunDrained, reason.Drained), nil, now.Add(time.Minute))
 	if next, steady, catchup := l.Due(); !next.Equal(now.Add(time.Hour)) || !steady.Equal(next) || !catchup.IsZero() {
 		t.Errorf("due %v %v %v", next, steady, catchup)

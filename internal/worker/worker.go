@@ -391,7 +391,7 @@ func (w *Worker) guarded(ctx context.Context, c *rest.Config, turn schedule.Turn
 	if err != nil {
 		return sum, err
 	}
-	w.d.Log.Info("collection begins", slog.String("connection", c.Name), slog.String("lane", string(turn.Lane)))
+	w.d.Log.Info("collection begins", slog.String("connection", c.Name), turn.Log())
 	return collector.Run(ctx)
 }
 
