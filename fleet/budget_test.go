@@ -9,14 +9,11 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/headway-go/headway/daemon"
 	"github.com/headway-go/headway/daemon/config"
@@ -251,6 +248,127 @@ func TestBudgetsWithoutTheServer(t *testing.T) {
 	}
 }
 
+// callers are four members that make calls all the time, the first half of them through a proxy
+// that can move to another server.
+type callers struct {
+	t       *testing.T
+	server  *valkeyserver.Server
+	proxy   *valkeyserver.Proxy
+	members []*governor.Governor
+	made    atomic.Int64
+	begun   time.Time
+	end     func()
+}
+
+const callsPerSecond, burst, dayOfCalls = 20, 10, 100_000
+
+func newCallers(t *testing.T, through int) *callers {
+	c := &callers{t: t, server: valkeyserver.New(t), begun: time.Now()}
+	c.proxy = valkeyserver.NewProxy(t, c.server.Address)
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	c.end = sync.OnceFunc(func() { cancel(); work.Wait() })
+	for i := range 4 {
+		address := c.server.Address
+		if i < through {
+			address = c.proxy.Address
+		}
+		g := budgetMember(t, address, "calls", quota.FleetOptions{}, quota.Limits{CallsPerMinute: 60 * callsPerSecond, Burst: burst, MaxDailyCalls: dayOfCalls})
+		c.members = append(c.members, g)
+		work.Go(func() {
+			for ctx.Err() == nil {
+				if d, err := g.ApproveWait(ctx, quota.Request{Model: "m"}); err == nil {
+					c.made.Add(1)
+					_, _ = g.RecordUsage(d.Permit, quota.Usage{})
+				}
+			}
+		})
+	}
+	t.Cleanup(c.end)
+	return c
+}
+
+// goesOn waits for more calls.
+func (c *callers) goesOn(n int64) {
+	c.t.Helper()
+	before := c.made.Load()
+	fleettest.Until(c.t, "calls go on", func() bool { return c.made.Load() >= before+n })
+}
+
+// all waits until each member's state is as wanted.
+func (c *callers) all(what string, is func(*quota.FleetStatus) bool) {
+	c.t.Helper()
+	fleettest.Until(c.t, what, func() bool {
+		for _, g := range c.members {
+			if !is(g.Fleet()) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// A replica takes over that had not received what the server had granted last, the server's memory
+// is full, or it evicts what it has: no budget is exceeded, calls go on, and the members say it.
+func TestBudgetsOutliveTheirServer(t *testing.T) {
+	t.Parallel()
+	away := func(f *quota.FleetStatus) bool { return f.Away }
+	back := func(f *quota.FleetStatus) bool { return !f.Away && f.Members == 4 }
+	for name, test := range map[string]func(*callers){
+		"failover": func(c *callers) {
+			stream, replica := valkeyserver.NewProxy(c.t, c.server.Address), valkeyserver.New(c.t)
+			host, port, _ := strings.Cut(stream.Address, ":")
+			replica.Must("REPLICAOF", host, port)
+			fleettest.Until(c.t, "the replica has all", func() bool {
+				text, err := replica.Text("INFO", "replication")
+				return err == nil && strings.Contains(text, "master_link_status:up")
+			})
+			c.goesOn(20)
+			stream.Stall(true)
+			c.goesOn(20) // which the replica does not know of
+			c.server.Stop()
+			c.all("all report the loss", away)
+			c.goesOn(10)
+			replica.Must("REPLICAOF", "NO", "ONE")
+			c.proxy.Move(replica.Address)
+			c.all("it is back", back)
+			c.all("what was lost is said", func(f *quota.FleetStatus) bool { return f.Lost > 0 })
+		},
+		"memory is full": func(c *callers) {
+			c.server.Must("CONFIG", "SET", "maxmemory", "1")
+			c.goesOn(60)
+			c.all("nobody misses it", func(f *quota.FleetStatus) bool { return back(f) && f.Lost == 0 && !f.Evicts })
+		},
+		"keys are evicted": func(c *callers) {
+			c.server.Must("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+			c.server.Must("CONFIG", "SET", "maxmemory", "1")
+			c.all("all report the loss", away)
+			c.goesOn(10)
+			c.server.Must("CONFIG", "SET", "maxmemory", "0")
+			c.all("it is back", back)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCallers(t, 4)
+			c.all("all know all", back)
+			c.goesOn(100) // a quarter of which is in reserve
+			test(c)
+			c.goesOn(20)
+			c.end()
+			made := c.made.Load()
+			if most := int64(time.Since(c.begun).Seconds()*callsPerSecond) + burst + 4; made > most {
+				t.Errorf("%d calls were made, %d are allowed", made, most)
+			}
+			for _, g := range c.members {
+				fleettest.Until(t, "the day's use has all calls", func() bool {
+					return *g.Snapshot().Global.DailyCallsRemaining <= dayOfCalls-made
+				})
+			}
+		})
+	}
+}
+
 // Two daemons with one Valkey have one cap for both, and the API shows where it is held. What
 // cannot be shared is an error. A busy machine may answer a daemon too late: then it calls the
 // Valkey away, its calls have to be made again, and what it would have got counts as used.
@@ -335,67 +453,4 @@ func (l *logged) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
-}
-
-// BenchmarkSharedBudget measures an approval and its settlement by one member, with calls taken
-// ahead and with a round trip each, and beside them a counter in Lua on the same client library.
-func BenchmarkSharedBudget(b *testing.B) {
-	v := valkeyserver.New(b)
-	limits := quota.Limits{CallsPerMinute: 1e9, MaxDailyCalls: 1e15}
-	run := func(name string, ahead time.Duration, parallel int) {
-		b.Run(name, func(b *testing.B) {
-			g := budgetMember(b, v.Address, b.Name(), quota.FleetOptions{Ahead: ahead}, limits)
-			one := func() {
-				d, err := g.Approve(quota.Request{Model: "m"})
-				if err == nil {
-					_, err = g.RecordUsage(d.Permit, quota.Usage{})
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
-			}
-			if parallel == 1 {
-				for b.Loop() {
-					one()
-				}
-				return
-			}
-			b.SetParallelism(parallel / runtime.GOMAXPROCS(0))
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					one()
-				}
-			})
-		})
-	}
-	run("ahead", 300*time.Millisecond, 1)
-	run("each", 0, 1)
-	run("each-64", 0, 64)
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{v.Address}, DisableCache: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer client.Close()
-	count := rueidis.NewLuaScript(`local n = redis.call('INCR', KEYS[1])
-if n > tonumber(ARGV[1]) then return 0 end
-redis.call('PEXPIRE', KEYS[1], 86400000)
-return 1`)
-	own := func() {
-		if n, err := count.Exec(b.Context(), client, []string{"own"}, []string{"1000000000"}).AsInt64(); err != nil || n != 1 {
-			b.Fatal(n, err)
-		}
-	}
-	b.Run("own-lua", func(b *testing.B) {
-		for b.Loop() {
-			own()
-		}
-	})
-	b.Run("own-lua-64", func(b *testing.B) {
-		b.SetParallelism(64 / runtime.GOMAXPROCS(0))
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				own()
-			}
-		})
-	})
 }

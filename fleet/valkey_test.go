@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/headway-go/headway"
 	"github.com/headway-go/headway/event"
@@ -137,13 +140,6 @@ func (g *valkeyFleet) until(what string, holds func() bool) {
 	})
 }
 
-func (g *valkeyFleet) ask(words ...string) {
-	g.t.Helper()
-	if answer, err := g.server.Ask(words...); err != nil || strings.HasPrefix(answer, "-") {
-		g.t.Fatalf("%v: %s, %v", words, answer, err)
-	}
-}
-
 // A real server fails in many ways. The fleet continues, reports the loss, recovers, and never
 // exceeds its pace.
 func TestValkeyFaults(t *testing.T) {
@@ -173,7 +169,7 @@ func TestValkeyFaults(t *testing.T) {
 			g.until("it is back", back(g))
 		},
 		"memory is full": func(g *valkeyFleet) {
-			g.ask("CONFIG", "SET", "maxmemory", "1")
+			g.server.Must("CONFIG", "SET", "maxmemory", "1")
 			if answer, err := g.server.Ask("SET", "x", "y"); err != nil || !strings.HasPrefix(answer, "-OOM") {
 				g.t.Errorf("the memory is not full: %s, %v", answer, err)
 			}
@@ -186,15 +182,15 @@ func TestValkeyFaults(t *testing.T) {
 			g.until("it is there", back(g))
 		},
 		"keys are evicted": func(g *valkeyFleet) {
-			g.ask("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
-			g.ask("CONFIG", "SET", "maxmemory", "1")
+			g.server.Must("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
+			g.server.Must("CONFIG", "SET", "maxmemory", "1")
 			g.goesOn(60)
-			g.ask("CONFIG", "SET", "maxmemory", "0")
+			g.server.Must("CONFIG", "SET", "maxmemory", "0")
 			g.goesOn(20)
 			g.until("it is there", back(g))
 		},
 		"all data is deleted": func(g *valkeyFleet) {
-			g.ask("FLUSHALL")
+			g.server.Must("FLUSHALL")
 			g.goesOn(60)
 			g.until("it is there", back(g))
 		},
@@ -252,7 +248,7 @@ func TestValkeyUser(t *testing.T) {
 	t.Parallel()
 	b := inValkey{t, valkeyserver.New(t)}
 	rights := "+get +set +del +pexpire +evalsha +eval +spublish +ssubscribe +sunsubscribe +ping +hello +client" +
-		" +time +zadd +zrem +zcard +zcount +zremrangebyscore +hmget +hset +hdel +hgetall"
+		" +info +time +zadd +zrem +zcount +zremrangebyscore +zrange +zrangebyscore +zscore +hmget +hset +hdel +hgetall"
 	words := append([]string{"ACL", "SETUSER", "fleet", "on", ">canary", "~headway:*", "&headway:*"}, strings.Fields(rights)...)
 	if answer, err := b.Ask(words...); err != nil || answer != "+OK" {
 		t.Fatal(answer, err)
@@ -405,4 +401,67 @@ func BenchmarkTenThousandConnections(b *testing.B) {
 	}
 	b.ReportMetric((cpu()-used)/float64(n)*1e6, "server-µs/message")
 	b.ReportMetric(memory, "server-B/member")
+}
+
+// BenchmarkSharedBudget measures an approval and its settlement by one member, with calls taken
+// ahead and with a round trip each, and beside them a counter in Lua on the same client library.
+func BenchmarkSharedBudget(b *testing.B) {
+	v := valkeyserver.New(b)
+	limits := quota.Limits{CallsPerMinute: 1e9, MaxDailyCalls: 1e15}
+	run := func(name string, ahead time.Duration, parallel int) {
+		b.Run(name, func(b *testing.B) {
+			g := budgetMember(b, v.Address, b.Name(), quota.FleetOptions{Ahead: ahead}, limits)
+			one := func() {
+				d, err := g.Approve(quota.Request{Model: "m"})
+				if err == nil {
+					_, err = g.RecordUsage(d.Permit, quota.Usage{})
+				}
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			if parallel == 1 {
+				for b.Loop() {
+					one()
+				}
+				return
+			}
+			b.SetParallelism(parallel / runtime.GOMAXPROCS(0))
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					one()
+				}
+			})
+		})
+	}
+	run("ahead", 300*time.Millisecond, 1)
+	run("each", 0, 1)
+	run("each-64", 0, 64)
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{v.Address}, DisableCache: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer client.Close()
+	count := rueidis.NewLuaScript(`local n = redis.call('INCR', KEYS[1])
+if n > tonumber(ARGV[1]) then return 0 end
+redis.call('PEXPIRE', KEYS[1], 86400000)
+return 1`)
+	own := func() {
+		if n, err := count.Exec(b.Context(), client, []string{"own"}, []string{"1000000000"}).AsInt64(); err != nil || n != 1 {
+			b.Fatal(n, err)
+		}
+	}
+	b.Run("own-lua", func(b *testing.B) {
+		for b.Loop() {
+			own()
+		}
+	})
+	b.Run("own-lua-64", func(b *testing.B) {
+		b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				own()
+			}
+		})
+	})
 }

@@ -13,13 +13,13 @@ type FleetOptions struct {
 	Ahead time.Duration
 	// Wait approves nothing while the server is away. Otherwise calls go on at this member's
 	// share: of the budgets that refill by 1/n of their rate for n members, of daily caps by
-	// what the server keeps in reserve for it. Both end [FleetLease] after the last answer.
+	// what the server keeps in reserve for it. Both end a minute after the last answer.
 	Wait bool
 }
 
 const (
 	// FleetLease is how long the server keeps the reserve of a member that sends nothing.
-	FleetLease = time.Minute
+	FleetLease = 65 * time.Second
 	// FleetSilence is the time without a message after which the server counts a member as
 	// silent: the budgets that refill do so more slowly by its share, until the lease ends.
 	FleetSilence = 2 * time.Second
@@ -51,9 +51,14 @@ var budgetNames = [budgets]string{calls: "calls", tokens: "tokens", inputTokens:
 type membership struct {
 	FleetOptions
 	members, silent int
-	answered        time.Duration // when the last exchange began that was answered
-	at              time.Time     // the server's clock then
+	answered        time.Duration // when the last exchange began that was answered, and not in vain
+	heard           time.Duration // when the last exchange began that was answered
+	at              time.Time     // the server's clock then; zero before the first answer
 	away            bool
+	settled         bool          // a record has outlasted two exchanges: the members are known
+	losing, lostAt  time.Duration // when the server began to lose records, and lost the last one
+	lost            int64
+	evicts          bool
 	live            []*node
 	next            int // where the next exchange begins in live
 	claims          []claim
@@ -62,32 +67,6 @@ type membership struct {
 	sentAt          time.Duration
 	low             bool // something taken ahead is nearly used up
 	urgent          bool // a claim should not wait for the next beat
-}
-
-// pool is what one scope has of its shared budgets.
-type pool struct {
-	part    [budgets]part
-	touched time.Duration // by a call
-	fresh   time.Duration // when it was last in an exchange
-	refused time.Duration // when the server refused a claim of it
-	live    bool          // it is in the exchanges
-	day     int64
-}
-
-// part is what one scope has of one shared budget, in whole calls or tokens.
-type part struct {
-	room    int64         // taken and not used; below zero it was used beyond what was taken
-	used    int64         // by calls since the last exchange
-	spent   int64         // by calls of this member, today
-	granted time.Duration // when a claim was granted
-	reserve int64         // kept by the server for this member
-	owed    int64         // changes of the use since the last answer: what was used, less what was given back
-	counted int64         // all such changes before
-	rate    float64
-	at      time.Duration // when rate was computed
-	accrued time.Duration // until when room has grown while the server is away
-	rest    float64       // of that growth, less than one
-	born    string
 }
 
 // Share shares the budgets with the other members of a fleet. Soft windows stay this
@@ -150,7 +129,7 @@ func (f *membership) covers(now time.Duration, n *node, c *claim) bool {
 
 // alone reports whether this member may use its share, and if it waits.
 func (f *membership) alone(now time.Duration) bool {
-	return f.away && !f.Wait && now < f.answered+aloneUntil
+	return f.away && !f.Wait && f.settled && now < f.answered+aloneUntil
 }
 
 // grow gives a scope its share of a budget while the server is away, and takes what it had
@@ -174,7 +153,7 @@ func (f *membership) grow(now time.Duration, n *node, b int) {
 		most := max(1, int64(float64(r.capacity/nano)*share))
 		whole := max(0, min(int64(grown), most-p.room))
 		p.accrued, p.rest = now, min(grown-math.Floor(grown), 1)
-		p.room, p.owed = p.room+whole, p.owed+whole
+		p.room, p.grown = p.room+whole, p.grown+whole
 	}
 }
 
@@ -280,9 +259,9 @@ func (g *Governor) Needs(now time.Duration, r Request) bool {
 // before the next one.
 func (g *Governor) Exchange(now time.Duration, leave bool) *Exchange {
 	now = g.tick(now)
-	f, x := g.fleet, &Exchange{Lease: FleetLease, Silence: FleetSilence, Leave: leave}
+	f, x := g.fleet, &Exchange{Lease: FleetLease, Silence: FleetSilence, Leave: leave, Away: g.fleet.away}
 	if !f.at.IsZero() {
-		x.Expect = f.at.Add(now - f.answered)
+		x.Expect, x.Members = f.at.Add(now-f.heard), f.members
 	}
 	at := map[*node]*[budgets]int{}
 	f.sent, f.sentAt, f.low, f.urgent = f.sent[:0], now, false, false
@@ -348,8 +327,12 @@ func (f *membership) tell(now time.Duration, n *node, x *Exchange) *[budgets]int
 			t.owed -= t.room - keep
 			t.room = keep
 		}
-		m.Ahead, m.Pending = max(0, goal-t.room), t.room
+		m.Pending = t.room
+		if !f.away {
+			m.Ahead = max(0, goal-t.room)
+		}
 		m.Delta, m.Total = t.owed, t.counted+t.owed
+		m.Grown, m.GrownTotal = t.grown, t.shares+t.grown
 		switch b {
 		case dayTokens:
 			m.Known, m.Pending = float64(n.dayTokens+t.room), t.room+n.dayHeld
@@ -360,13 +343,23 @@ func (f *membership) tell(now time.Duration, n *node, x *Exchange) *[budgets]int
 			m.Rate = float64(r.num) / float64(r.den)
 			m.Known = float64(r.capacity-n.bucket[b].level)/nano + float64(t.room)
 		}
-		m.Known -= float64(m.Delta)
+		m.Known -= float64(m.Delta + m.Grown)
 		if b >= kinds {
 			m.Day = n.limits.calendar.name + " " + dayName(n.day)
-			if !f.Wait && !x.Leave {
+			switch {
+			case f.Wait || x.Leave:
+			case f.away:
+				m.Reserve = t.reserve // what is left of it
+			default:
 				m.Reserve = max(0, min(n.left(b)/int64(f.members), t.spent)/reserveShare)
 			}
 			t.reserve = min(t.reserve, m.Reserve) // more is not kept, if the answer is lost
+			if !f.away {
+				t.had = t.reserve
+			}
+			m.Kept, m.Had = t.kept, t.had
+		} else if m.Known <= 0 && now > p.fresh+FleetLease {
+			m.Born = "" // an idle bucket's record has expired
 		}
 		at[b] = len(x.Budgets)
 		x.Budgets = append(x.Budgets, m)
@@ -374,23 +367,15 @@ func (f *membership) tell(now time.Duration, n *node, x *Exchange) *[budgets]int
 	return at
 }
 
-// measure computes the recent rate of use.
-func (p *part) measure(now time.Duration) {
-	const over = 200 * time.Millisecond
-	past := now - p.at
-	if past < over/10 {
-		return
-	}
-	weight := min(1, float64(past)/float64(over))
-	p.rate += (float64(p.used)/past.Seconds() - p.rate) * weight
-	p.at, p.used = now, 0
-}
-
 // Exchanged takes the server's answer to the last exchange. Requests that wait may pass now.
 func (g *Governor) Exchanged(now time.Duration, x *Exchange, a *Exchanged) {
 	now = g.tick(now)
 	f := g.fleet
-	f.members, f.silent, f.answered, f.at, f.away = max(1, a.Members), a.Silent, f.sentAt, a.At, false
+	f.heard, f.at, f.evicts = f.sentAt, a.At, a.Evicts
+	f.note(now, x, a)
+	if !f.away {
+		f.members, f.silent = max(1, a.Members), a.Silent
+	}
 	claimed := make([]int64, len(x.Budgets))
 	for i, ok := range a.Granted {
 		if !ok {
@@ -415,7 +400,11 @@ func (g *Governor) Exchanged(now time.Duration, x *Exchange, a *Exchanged) {
 			if claimed[i] > 0 {
 				n.pool.part[b].granted = now
 			}
-			g.learn(n, b, &x.Budgets[i], &a.Budgets[i], claimed[i]+a.Budgets[i].Ahead)
+			if f.away { // what this record has is not learned: the next one gets all of it again
+				n.pool.part[b].born = a.Budgets[i].Born
+			} else {
+				g.learn(n, b, &x.Budgets[i], &a.Budgets[i], claimed[i]+a.Budgets[i].Ahead)
+			}
 			i++
 		}
 		n.pool.fresh = f.sentAt
@@ -425,6 +414,31 @@ func (g *Governor) Exchanged(now time.Duration, x *Exchange, a *Exchanged) {
 	g.retry = now
 }
 
+// note takes from an answer whether the server kept its records. One that goes on losing them
+// counts as away: it grants nothing.
+func (f *membership) note(now time.Duration, x *Exchange, a *Exchanged) {
+	kept, lost := false, int64(0)
+	for i := range x.Budgets {
+		if x.Budgets[i].Born == a.Budgets[i].Born {
+			kept = true
+		} else if x.Budgets[i].Born != "" {
+			lost++
+		}
+	}
+	f.settled = f.settled || kept
+	if lost > 0 {
+		if f.lost == 0 || now > f.lostAt+FleetSilence {
+			f.losing = now
+		}
+		f.lostAt = now
+		f.lost += lost
+	}
+	f.away = f.lost > 0 && f.lostAt-f.losing > aloneAfter && now < f.lostAt+FleetSilence
+	if !f.away {
+		f.answered = f.sentAt
+	}
+}
+
 // learn updates a scope with the server's record of one budget.
 func (g *Governor) learn(n *node, b int, m *SharedBudget, u *SharedUse, more int64) {
 	if b >= kinds && m.Day != n.limits.calendar.name+" "+dayName(n.day) || !n.has(b) {
@@ -432,8 +446,10 @@ func (g *Governor) learn(n *node, b int, m *SharedBudget, u *SharedUse, more int
 	}
 	t := &n.pool.part[b]
 	t.owed, t.counted = t.owed-m.Delta, t.counted+m.Delta
+	t.grown, t.shares = t.grown-m.Grown, t.shares+m.Grown
 	t.room += more
-	t.reserve, t.born, t.accrued = u.Reserve, u.Born, 0
+	t.reserve, t.had, t.kept, t.born = u.Reserve, u.Reserve, u.Kept, u.Born
+	t.rest = 0
 	switch used := u.Use - float64(t.room); b {
 	case dayTokens:
 		n.dayTokens, n.tokensPending = max(0, int64(used)), u.Pending
@@ -473,18 +489,4 @@ func (g *Governor) Unanswered(now time.Duration) {
 	f := g.fleet
 	f.away, f.asked, f.claims = true, nil, nil
 	g.retry = now
-}
-
-// Fleet returns the state of the membership; nil without one. The server's address is left
-// to the caller.
-func (g *Governor) Fleet() *FleetStatus {
-	f := g.fleet
-	if f == nil {
-		return nil
-	}
-	s := &FleetStatus{Members: f.members, Silent: f.silent, Away: f.away, Without: "share"}
-	if f.Wait {
-		s.Without = "wait"
-	}
-	return s
 }

@@ -327,3 +327,45 @@ func (n *node) has(b int) bool {
 	}
 	return n.limits.mask&(1<<b) != 0
 }
+
+// pool is what one scope has of its shared budgets.
+type pool struct {
+	part    [budgets]part
+	touched time.Duration // by a call
+	fresh   time.Duration // when it was last in an exchange
+	refused time.Duration // when the server refused a claim of it
+	live    bool          // it is in the exchanges
+	day     int64
+}
+
+// part is what one scope has of one shared budget, in whole calls or tokens.
+type part struct {
+	room    int64         // taken and not used; below zero it was used beyond what was taken
+	used    int64         // by calls since the last exchange
+	spent   int64         // by calls of this member, today
+	granted time.Duration // when a claim was granted
+	reserve int64         // kept by the server for this member
+	owed    int64         // changes of the use since the last answer: what was used, less what was given back
+	counted int64         // all such changes before
+	grown   int64         // the share taken since the last answer
+	shares  int64         // all such shares before
+	had     int64         // the reserve at the last answer
+	kept    int64         // the reserves of all members then
+	rate    float64
+	at      time.Duration // when rate was computed
+	accrued time.Duration // until when room has grown while the server is away
+	rest    float64       // of that growth, less than one
+	born    string
+}
+
+// measure computes the recent rate of use.
+func (p *part) measure(now time.Duration) {
+	const over = 200 * time.Millisecond
+	past := now - p.at
+	if past < over/10 {
+		return
+	}
+	weight := min(1, float64(past)/float64(over))
+	p.rate += (float64(p.used)/past.Seconds() - p.rate) * weight
+	p.at, p.used = now, 0
+}

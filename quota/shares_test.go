@@ -278,11 +278,17 @@ func TestAShareLastsWhileTheServerIsAway(t *testing.T) {
 				x := g.Exchange(now, false)
 				a := &quota.Exchanged{Members: 2, Granted: make([]bool, len(x.Claims)), Budgets: make([]quota.SharedUse, len(x.Budgets))}
 				for i, b := range x.Budgets {
-					delta += b.Delta
-					a.Budgets[i] = quota.SharedUse{Use: use + float64(b.Delta), Reserve: reserve, Ahead: ahead, Born: "x"}
+					delta += b.Delta + b.Grown
+					a.Budgets[i] = quota.SharedUse{Use: use + float64(b.Delta+b.Grown), Reserve: reserve, Ahead: ahead, Born: "x"}
 				}
 				g.Exchanged(now, x, a)
 				return delta
+			}
+			answer(0, 60, 10, 0)
+			g.Exchange(0, false)
+			g.Unanswered(0)
+			if now := 10 * time.Second; g.Approve(now, quota.Request{Model: "m"}).Approved {
+				t.Errorf("%s: a call was approved after one answer: others may not be known yet", name)
 			}
 			answer(0, 60, 10, 40)
 			for range 40 { // its own use, by which its reserve goes

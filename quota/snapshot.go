@@ -227,3 +227,17 @@ func whole(level int64) int64 {
 	}
 	return level / nano
 }
+
+// Fleet returns the state of the membership; nil without one. The server's address is left
+// to the caller.
+func (g *Governor) Fleet() *FleetStatus {
+	f := g.fleet
+	if f == nil {
+		return nil
+	}
+	s := &FleetStatus{Members: f.members, Silent: f.silent, Away: f.away, New: f.at.IsZero(), Lost: f.lost, Evicts: f.evicts, Without: "share"}
+	if f.Wait {
+		s.Without = "wait"
+	}
+	return s
+}

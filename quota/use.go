@@ -205,6 +205,12 @@ type Exchange struct {
 	Expect time.Time
 	// Leave ends the membership: what it reserved is free again.
 	Leave bool
+	// Away says that the server counted as away, so that this member may use its share: it stays
+	// silent for the server until it sends an exchange without Away.
+	Away bool
+	// Members is how many members this one knows of, itself included; 0 before the first answer.
+	// If the server knows none, it keeps their shares until they are heard.
+	Members int
 }
 
 // SharedBudget is one budget of one scope, in calls or tokens.
@@ -220,13 +226,19 @@ type SharedBudget struct {
 	Rate float64
 	// Known is the use as this member knows it, and Born identifies the record that it knows:
 	// a server that lost its records begins with what its members know.
-	Known float64
-	Born  string
+	// Kept is what that record had in reserve for all members, and Had the part of this one.
+	Known     float64
+	Born      string
+	Kept, Had int64
 	// Delta changes the use: what was used beyond what the server had counted, less what is
 	// given back, since the last answer. Total is the sum of all Deltas that were answered,
 	// and this one: a server that knows the Total before counts the difference, so that an
 	// exchange whose answer was lost counts once.
 	Delta, Total int64
+	// Grown is what this member took as its share while the server was away, since the last
+	// answer, and GrownTotal the sum, as Total. The server has counted the share that it kept for
+	// a silent member already.
+	Grown, GrownTotal int64
 	// Pending is the part of the use that may still be given back: estimates of open permits,
 	// and what was taken ahead.
 	Pending int64
@@ -250,6 +262,9 @@ type Exchanged struct {
 	At time.Time
 	// Members counts the members of the fleet, Silent those of them that sent nothing lately.
 	Members, Silent int
+	// Evicts says that the server may evict records, or does not say that it keeps them. Then a
+	// new record may be one that was lost, and grants nothing for the time of Silence.
+	Evicts bool
 	// Granted says which claims were granted.
 	Granted []bool
 	// Budgets are in the order of the exchange.
@@ -264,8 +279,9 @@ type SharedUse struct {
 	Pending int64
 	// Reserve and Ahead are what this member got of what it asked for.
 	Reserve, Ahead int64
-	// Born identifies the record.
+	// Born identifies the record, and Kept is what is in reserve for all members.
 	Born string
+	Kept int64
 }
 
 // FleetStatus is the state of a governor's membership in a fleet.
@@ -277,8 +293,15 @@ type FleetStatus struct {
 	// Silent counts those of them that sent nothing lately. Their shares are reserved for
 	// [FleetLease].
 	Silent int `json:"silent"`
-	// Away says that the server does not answer.
+	// Away says that the server does not answer, or loses its records.
 	Away bool `json:"away"`
+	// New says that it has not answered so far: this process has no share yet, and approves
+	// nothing.
+	New bool `json:"new"`
+	// Lost counts the records of budgets that the server lost, or had an older copy of. Evicts
+	// says that it may evict them where its memory is full, or does not say that it keeps them.
+	Lost   int64 `json:"lost"`
+	Evicts bool  `json:"evicts"`
 	// Without says what happens while it is away: share or wait.
 	Without string `json:"without"`
 }

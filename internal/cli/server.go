@@ -193,6 +193,10 @@ func sharedBudget(f *quota.FleetStatus) string {
 	switch {
 	case f == nil:
 		return ""
+	case f.New:
+		return fmt.Sprintf("at %s, which has not answered yet: calls wait\n", f.Server)
+	case !f.Away && f.Evicts:
+		return fmt.Sprintf("at %s, shared by %s; it may lose what they used: set maxmemory-policy noeviction\n", f.Server, plural(int64(f.Members), "process", "processes"))
 	case !f.Away && f.Members == 1:
 		return fmt.Sprintf("at %s, shared with no other process now\n", f.Server)
 	case !f.Away && f.Silent > 0:

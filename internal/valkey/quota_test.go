@@ -5,6 +5,7 @@ package valkey
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/url"
 	"slices"
@@ -36,6 +37,11 @@ type world struct {
 	named    int
 	approved []time.Duration
 	faults   int
+	carried  time.Duration // how many exchanges the server has carried out
+	evicts   bool          // the server may evict keys
+	policy   bool          // what evicts was before
+	runs     int           // how often another server has taken over
+	evicting float64       // the part of the keys that it evicts before each exchange
 }
 
 // machine is a member.
@@ -44,6 +50,7 @@ type machine struct {
 	budgets *Budgets
 	wait    bool
 	rate    float64 // of its calls
+	burst   float64 // how often it makes as many as it can, per second
 	link    link
 	beat    time.Duration // when the next exchange is due
 	ends    time.Duration // of the exchange under way
@@ -80,6 +87,7 @@ func newWorld(t *testing.T, c *Client, seed uint64) *world {
 			w.limits.CallsPerMinute, w.limits.Burst = 1, 60+w.rng.Int64N(60) // it takes longer than an hour to refill
 		}
 	}
+	w.evicts = w.rng.IntN(2) == 0
 	for range 2 + w.rng.IntN(4) {
 		w.join()
 	}
@@ -93,7 +101,8 @@ func (w *world) join() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	m := &machine{core: core, budgets: w.client.Budgets(w.group, strconv.Itoa(w.named)), wait: w.rng.IntN(4) == 0, rate: 2 + 8*w.rng.Float64()}
+	m := &machine{core: core, budgets: w.client.Budgets(w.group, strconv.Itoa(w.named)), wait: w.rng.IntN(4) == 0, rate: 2 + 8*w.rng.Float64(), burst: 0.05 * float64(w.rng.IntN(2))}
+	m.budgets.server = w.server()
 	core.Share(w.now, quota.FleetOptions{Wait: m.wait, Ahead: time.Duration(w.rng.IntN(2)) * 300 * time.Millisecond})
 	w.members = append(w.members, m)
 	w.exchange(m)
@@ -128,21 +137,23 @@ func (w *world) finish(m *machine) {
 // carry has the server carry out an exchange.
 func (w *world) carry(m *machine) *quota.Exchanged {
 	keys, args := m.budgets.message(m.x)
-	at := start + w.now + w.clock
+	w.carried++
+	at := start + w.now + w.clock + w.carried*time.Microsecond // no two at one instant
 	w.forget(at)
+	w.evict()
 	r, err := w.script.Exec(w.t.Context(), w.client.c, keys, append(args, fmt.Sprintf(`["%d","%d"]`, at/time.Second, at%time.Second/time.Microsecond))).AsStrSlice()
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	for i, key := range keys {
-		keep := 2 * m.x.Lease
+		keep := 24 * time.Hour
 		if i > 0 {
-			ms, _ := strconv.Atoi(args[5+10*i-1])
+			ms, _ := strconv.Atoi(args[7+perBudget*i-1])
 			keep = time.Duration(ms) * time.Millisecond
 		}
 		w.expires[key] = at + keep
 	}
-	a, err := answer(m.x, r)
+	a, _, err := answer(m.x, r)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -203,6 +214,11 @@ func (w *world) run(d time.Duration) {
 					w.call(m)
 				}
 			}
+			for n := 0; w.rng.Float64() < m.burst*tick.Seconds() && n < 100; n++ {
+				for range 20 {
+					w.call(m)
+				}
+			}
 			if m.x == nil && (w.now >= m.beat || m.core.Lacks()) {
 				w.exchange(m)
 			}
@@ -218,54 +234,121 @@ func (w *world) some() []*machine {
 	return w.members[:len(w.members)/2]
 }
 
-// fault is one fault and its end. exact reports whether nothing that was granted may be lost.
+// fault is one fault and its end, and in the middle of it perhaps another one. exact reports
+// whether nothing that was granted may be lost.
 func (w *world) fault() (name string, exact bool) {
 	w.faults++
-	cut := func(l link) {
-		cutOff := w.some()
-		for _, m := range w.members {
-			m.calls = 0
-		}
-		for _, m := range cutOff {
-			m.link = l
-		}
-		lasts := time.Duration(1+w.rng.IntN(90)) * time.Second
-		w.run(lasts)
-		for _, m := range cutOff {
-			m.link = up
-			// Its share begins 2.5 s after the last answer, and ends after 55 s. After another
-			// fault the use that members report may be more than is allowed for a while.
-			share := float64(w.limits.CallsPerMinute) / 60 / float64(len(w.members)) * (min(lasts, 55*time.Second).Seconds() - 5)
-			if w.faults == 1 && w.limits.MaxDailyCalls == 0 && !m.wait && share > 3 && m.calls == 0 {
-				w.t.Errorf("%v: a member whose share is %.1f calls approved none while the server was away", w.now, share)
-			}
-		}
-		w.run(2 * time.Second) // until all have answers again
+	if n := w.rng.IntN(8); n > 1 {
+		name, exact = w.other(n)
+		w.run(3 * time.Second) // until all members have brought what they know of the use
+		return name, exact
 	}
-	switch w.rng.IntN(6) {
-	case 0:
-		cut(refused)
-		return "refused", false
-	case 1:
-		cut(lost)
-		return "lost", false
+	l := refused + link(w.rng.IntN(2))
+	cutOff := w.some()
+	for _, m := range w.members {
+		m.calls = 0
+	}
+	for _, m := range cutOff {
+		m.link = l
+	}
+	lasts := time.Duration(1+w.rng.IntN(90)) * time.Second
+	inner := time.Duration(w.rng.Float64() * float64(lasts))
+	w.run(inner)
+	if name = map[link]string{refused: "refused", lost: "lost"}[l]; w.rng.IntN(2) == 0 {
+		other, _ := w.other(2 + w.rng.IntN(6))
+		name += " with " + other
+	}
+	w.run(lasts - inner)
+	for _, m := range cutOff {
+		m.link = up
+		// Its share begins 2.5 s after the last answer, and ends after a minute. After another
+		// fault the use that members report may be more than is allowed for a while.
+		share := float64(w.limits.CallsPerMinute) / 60 / float64(len(w.members)) * (min(lasts, time.Minute).Seconds() - 5)
+		if w.faults == 1 && w.limits.MaxDailyCalls == 0 && !m.wait && share > 3 && m.calls == 0 && slices.Contains(w.members, m) && !strings.Contains(name, "with") {
+			w.t.Errorf("%v: a member whose share is %.1f calls approved none while the server was away", w.now, share)
+		}
+	}
+	w.run(3 * time.Second) // until all have answers again
+	return name, false
+}
+
+// other is a fault that may come at any time.
+func (w *world) other(which int) (name string, exact bool) {
+	switch which {
 	case 2:
 		w.clock += time.Hour
-		w.run(2 * time.Second) // until all have seen it
 		return "clock an hour ahead", true
 	case 3:
 		w.clock -= time.Hour
-		w.run(2 * time.Second)
 		return "clock an hour behind", true
 	case 4:
 		w.ask("FLUSHDB")
 		clear(w.expires)
-		w.run(3 * time.Second) // until all members have brought what they know of the use
 		return "no data", false
+	case 5:
+		old := w.copy()
+		w.run(time.Duration(w.rng.IntN(300)) * time.Millisecond)
+		w.restore(old)
+		w.runs++
+		w.say()
+		return "older copy", false
+	case 6:
+		w.evicting, w.policy = 0.1+0.9*w.rng.Float64(), w.evicts
+		w.evicts = true
+		w.say()
+		w.run(time.Duration(w.rng.IntN(100)) * time.Second)
+		w.evicting, w.evicts = 0, w.policy
+		w.say()
+		return "keys evicted", false
 	default:
 		w.members = slices.Delete(w.members, 0, 1)
 		w.join()
 		return "killed", false
+	}
+}
+
+// server is what the server says of itself, and say lets the members know.
+func (w *world) server() string {
+	return fmt.Sprintf("%d %s", w.runs, map[bool]string{true: "allkeys-random", false: "noeviction"}[w.evicts])
+}
+
+func (w *world) say() {
+	for _, m := range w.members {
+		m.budgets.server = w.server()
+	}
+}
+
+// copy returns the server's data, and restore sets it back to them, as a replica does that takes
+// over and had not received the last writes.
+func (w *world) copy() map[string]string {
+	data := map[string]string{}
+	for key := range w.expires {
+		data[key] = w.ask("DUMP", key)
+	}
+	return data
+}
+
+func (w *world) restore(data map[string]string) {
+	for key := range w.expires {
+		w.ask("DEL", key)
+		if data[key] == "" {
+			delete(w.expires, key)
+		} else {
+			w.ask("RESTORE", key, "0", data[key])
+		}
+	}
+}
+
+// evict deletes some keys, as a server does whose memory is full.
+func (w *world) evict() {
+	if w.evicting == 0 {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(w.expires)) {
+		if w.rng.Float64() < w.evicting {
+			w.ask("DEL", key)
+			delete(w.expires, key)
+		}
 	}
 }
 

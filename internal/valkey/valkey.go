@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,7 +26,10 @@ import (
 )
 
 // Client is a connection to one server or a cluster. Safe for concurrent use.
-type Client struct{ c rueidis.Client }
+type Client struct {
+	c     rueidis.Client
+	dials *atomic.Int64 // the connections that were opened
+}
 
 // Options are the address of a server and the user to log in as. Make them with [Parse].
 type Options struct {
@@ -88,11 +92,19 @@ func Parse(u *url.URL) (*Options, error) {
 
 // Open connects. It returns within a few seconds.
 func Open(o *Options) (*Client, error) {
-	c, err := rueidis.NewClient(o.set)
+	dials, set := new(atomic.Int64), o.set
+	set.DialCtxFn = func(ctx context.Context, address string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
+		dials.Add(1)
+		if secure != nil {
+			return (&tls.Dialer{NetDialer: d, Config: secure}).DialContext(ctx, "tcp", address)
+		}
+		return d.DialContext(ctx, "tcp", address)
+	}
+	c, err := rueidis.NewClient(set)
 	if err != nil {
 		return nil, plain(err)
 	}
-	return &Client{c}, nil
+	return &Client{c, dials}, nil
 }
 
 // Close closes the connection.

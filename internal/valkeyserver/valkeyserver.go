@@ -108,6 +108,14 @@ func (v *Server) Ask(words ...string) (string, error) {
 	return line, err
 }
 
+// Must sends one command, and fails the test if the answer is an error.
+func (v *Server) Must(words ...string) {
+	v.t.Helper()
+	if answer, err := v.Ask(words...); err != nil || strings.HasPrefix(answer, "-") {
+		v.t.Fatalf("%v: %s, %v", words, answer, err)
+	}
+}
+
 // Text sends one command and returns the first line of the answer, or all of a text.
 func (v *Server) Text(words ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", v.Address, maxWait)
