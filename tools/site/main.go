@@ -118,7 +118,8 @@ func build(repository, folder string) (int, error) {
 		return 0, err
 	}
 	pictures, err := filepath.Glob(filepath.Join(repository, "docs", "*", "*.svg"))
-	for _, from := range pictures {
+	screens, _ := filepath.Glob(filepath.Join(repository, "docs", "*.png")) // the pattern is the same kind
+	for _, from := range append(pictures, screens...) {
 		b, err := os.ReadFile(from)
 		if err != nil {
 			return 0, err
