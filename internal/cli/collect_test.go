@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -687,6 +690,9 @@ func TestTheGuideToCollectingRunsAsItStands(t *testing.T) {
 					_, said = provider.get(t, query, "secret")
 				case len(args) > 0 && args[0] == "headway":
 					commands++
+					for i := range args { // as a shell does
+						args[i] = strings.ReplaceAll(strings.Trim(args[i], `"`), "http://127.0.0.1:8080", provider.url)
+					}
 					code, out, errs := headway(t, args[1:]...)
 					if said = out + errs; code != exitOK {
 						t.Fatalf("%s: exit %d\n%s", line, code, said)
@@ -715,5 +721,146 @@ func TestTheGuideToCollectingRunsAsItStands(t *testing.T) {
 	}
 	if commands < 5 || provider == nil {
 		t.Errorf("%d commands were run", commands)
+	}
+}
+
+// TestInitWritesAFileThatCollects: of a list that is paged in one way or another, the file has
+// all records collected.
+func TestInitWritesAFileThatCollects(t *testing.T) {
+	const total, size = 7, 3
+	record := func(i int) string {
+		return fmt.Sprintf(`{"id": %d, "group": "a", "updated_at": "2026-01-01T00:00:0%dZ"}`, i, i)
+	}
+	// serve answers with the records from a number on, in a form.
+	serve := func(form func(w http.ResponseWriter, r *http.Request, records string, next int)) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			q := r.URL.Query()
+			from, _ := strconv.Atoi(cmp.Or(q.Get("cursor"), q.Get("pageToken"), q.Get("offset"), q.Get("from")))
+			if n, err := strconv.Atoi(q.Get("page")); err == nil {
+				from = (n - 1) * size
+			}
+			var some []string
+			for i := from; i < min(from+size, total); i++ {
+				some = append(some, record(i))
+			}
+			next := from + size
+			if next >= total {
+				next = 0
+			}
+			form(w, r, "["+strings.Join(some, ",")+"]", next)
+		}
+	}
+	for name, tt := range map[string]struct {
+		query string
+		form  func(w http.ResponseWriter, r *http.Request, records string, next int)
+		want  string // in the file
+	}{
+		"cursor": {"?limit=3", func(w http.ResponseWriter, _ *http.Request, records string, next int) {
+			_, _ = fmt.Fprintf(w, `{"items": %s, "next_cursor": %q}`, records, strings.TrimPrefix(strconv.Itoa(next), "0"))
+		}, "paginate: {cursor: .next_cursor, param: cursor}"},
+		"camel case in an object": {"", func(w http.ResponseWriter, _ *http.Request, records string, next int) {
+			_, _ = fmt.Fprintf(w, `{"data-set": {"all": %s}, "meta": {"nextPageToken": %q}}`, records, strings.TrimPrefix(strconv.Itoa(next), "0"))
+		}, "paginate: {cursor: .meta.nextPageToken, param: pageToken}"},
+		"URL": {"", func(w http.ResponseWriter, r *http.Request, records string, next int) {
+			at := ""
+			if next > 0 {
+				at = fmt.Sprintf("http://%s/v1/things?from=%d", r.Host, next)
+			}
+			_, _ = fmt.Fprintf(w, `{"results": %s, "next": %q, "previous": "http://x"}`, records, at)
+		}, "paginate: {next_url: .next}"},
+		"Link": {"", func(w http.ResponseWriter, r *http.Request, records string, next int) {
+			if next > 0 {
+				w.Header().Set("Link", fmt.Sprintf(`<http://%s/v1/things?from=%d>; rel="next"`, r.Host, next))
+			}
+			_, _ = io.WriteString(w, records)
+		}, "paginate: {link: true}"},
+		"page": {"?page=1&sort=id", func(w http.ResponseWriter, _ *http.Request, records string, _ int) {
+			_, _ = io.WriteString(w, records)
+		}, "paginate: {page: {param: page, start: 1}}"},
+		"offset": {"?limit=3&offset=0", func(w http.ResponseWriter, _ *http.Request, records string, _ int) {
+			_, _ = io.WriteString(w, records)
+		}, "paginate: {offset: {param: offset, limit_param: limit, limit: 3}}"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			t.Setenv("THINGS_TOKEN", "canary-token")
+			answer := serve(tt.form)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Authorization") != "Bearer canary-token" || r.URL.Path != "/v1/things" {
+					w.WriteHeader(http.StatusUnauthorized)
+					return
+				}
+				answer(w, r)
+			}))
+			defer server.Close()
+			code, out, errs := headway(t, "init", server.URL+"/v1/things"+tt.query, "--bearer", "THINGS_TOKEN", "--name", "things")
+			file, _ := os.ReadFile("things.yaml")
+			if code != exitOK || !strings.Contains(string(file), tt.want) || strings.Contains(out+errs+string(file), "canary") || strings.Contains(out, "warning") {
+				t.Fatalf("exit %d, %s%s\n%s", code, out, errs, file)
+			}
+			quick := strings.Replace(string(file), "provider:\n", "provider:\n  ceiling: 1ms\n  pacing: {initial: 1ms}\n", 1)
+			if err := os.WriteFile("things.yaml", []byte(quick), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if code, out, errs := headway(t, "collect", "things.yaml"); code != exitOK || !strings.Contains(out, fmt.Sprintf("%d records", total)) {
+				t.Errorf("exit %d, %s%s\n%s", code, out, errs, file)
+			}
+			if code, _, errs := headway(t, "init", server.URL+"/v1/things", "--bearer", "THINGS_TOKEN", "--name", "things"); code != exitUsage || !strings.Contains(errs, "is there already") {
+				t.Errorf("over a file that is there: exit %d, %s", code, errs)
+			}
+		})
+	}
+}
+
+// TestInitSaysWhatItCannotTell: no file is written where the answer is of no use, and a guess that
+// is wrong is said to be.
+func TestInitSaysWhatItCannotTell(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, tt := range []struct {
+		answer string
+		status int
+		args   []string
+		code   int
+		want   string
+	}{
+		{"<html>", 200, nil, exitRefused, "is not JSON"},
+		{`{"a": 1}`, 200, nil, exitRefused, "no list of objects"},
+		{`[]`, 200, nil, exitRefused, "no list of objects"},
+		{`[{"a": 1}, {"a": 1}]`, 200, nil, exitRefused, "no field identifies each of the 2 records"},
+		{`[{"id": 1.5}, {"id": 2}]`, 200, nil, exitRefused, "no field identifies"},
+		{"", 401, nil, exitRefused, "--bearer VARIABLE"},
+		{"", 302, nil, exitRefused, "to another address"},
+		{"", 500, nil, exitRefused, "500"},
+		{"[]", 200, []string{"--bearer", "NO_SUCH_VARIABLE"}, exitUsage, "NO_SUCH_VARIABLE is not set"},
+		{"[]", 200, []string{"--header", "X-Key"}, exitUsage, "NAME=VARIABLE"},
+		{"[]", 200, []string{"--name", "a b"}, exitUsage, "--name"},
+		{`{"items": [{"id": "x\"\n: #"}], "nextMark": "c"}`, 200, []string{"--name", "odd"}, exitOK, "the same page came again: correct its name"},
+		{`{"a: {b}": [{"user id": 5}]}`, 200, []string{"--name", "names"}, exitOK, `.["a: {b}"]`},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(tt.status)
+			_, _ = io.WriteString(w, tt.answer)
+		}))
+		code, out, errs := headway(t, append([]string{"init", server.URL + "/things"}, tt.args...)...)
+		if code != tt.code || !strings.Contains(out+errs, tt.want) {
+			t.Errorf("%s: exit %d, %s%s, want %d and %s", tt.answer, code, out, errs, tt.code, tt.want)
+		}
+		files, _ := filepath.Glob("*.yaml")
+		if (len(files) > 0) != (code == exitOK) {
+			t.Errorf("%s: it wrote %v", tt.answer, files)
+		}
+		for _, f := range files {
+			_ = os.Remove(f)
+		}
+		server.Close()
+	}
+	for _, at := range []string{"things", "ftp://host/x", "https://user:word@host/x", "https://host/x#y", "\u202e"} {
+		if code, _, errs := headway(t, "init", at); code != exitUsage || strings.Contains(errs, "\u202e") {
+			t.Errorf("%s: exit %d, %s", at, code, errs)
+		}
+	}
+	if code, _, errs := headway(t, "init", "http://127.0.0.1:1/x"); code != exitDeferred {
+		t.Errorf("nobody there: exit %d, %s", code, errs)
 	}
 }

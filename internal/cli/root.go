@@ -64,7 +64,8 @@ the other way, just as fast as they are taken, and accounts for every one.
 Exit codes: 0 drained, nothing is left; 75 deferred, run it again and it goes
 on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
 69 the provider refused for good; 70 a fault on this side.`,
-		Example: `  headway check connection.yaml         # what would it do?
+		Example: `  headway init https://api.example.com/things   # a first connection file
+  headway check connection.yaml         # what would it do?
   headway collect connection.yaml       # do it; run it again to resume
   headway status                        # what is collected, what is owed
   headway bulk run contacts.csv --target crm.yaml
@@ -84,7 +85,7 @@ on; 65 incomplete, something is quarantined; 64 bad usage or configuration;
 		return usage(fmt.Errorf("%w (see %q)", err, cmd.CommandPath()+" --help"))
 	})
 	root.AddCommand(
-		newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newFleet(), newProfiles(), newBulk(),
+		newInit(), newCollect(), newCheck(), newReplayRecords(), newStatus(), newRuns(), newGaps(), newLimits(), newFleet(), newProfiles(), newBulk(),
 		newRun(), newProxy(), newServe(), newConsole(), newTop(), newUsage(), newAudit(), newSchedule(), newWorker(), newKey(), newCA(), newQuota(), newSim(), newProvider(), newSchema(), newVersion(),
 	)
 	return root
