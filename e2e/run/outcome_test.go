@@ -181,6 +181,7 @@ func outcomes(host string) {
 	}
 	say("GET", "/a%2Fb?x=%zz;y&&z", nil, func(r *http.Request) { r.Header["X-Odd"] = []string{"b", "", "a"} })
 	say("DELETE", "/*", nil, nil)
+	say("OPTIONS", "", nil, func(r *http.Request) { r.URL.Path = "*" })
 	say("HEAD", "/part", nil, nil)
 	say("GET", "/part", nil, func(r *http.Request) { r.Header.Set("Range", "bytes=2-4") })
 	say("GET", "/packed", nil, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") })
@@ -235,6 +236,7 @@ func TestTheOutcomeIsThatOfADirectCall(t *testing.T) {
 	p := &peculiar{size: longtest.Size(1<<20, 200<<20), acks: make(chan string)}
 	for host, two := range map[string]bool{"one.free.headway.test": false, "two.free.headway.test": true} {
 		s := harness.NewServer(t, p)
+		s.Config.DisableGeneralOptionsHandler = true
 		s.EnableHTTP2, s.TLS = two, &tls.Config{Certificates: []tls.Certificate{pair}}
 		s.StartTLS()
 		w.at.Store(host+":443", s.Listener.Addr().String())

@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -53,6 +54,11 @@ func TestMain(m *testing.M) {
 			outcomes(host)
 		}
 		os.Exit(0)
+	}
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGHUP} {
+		if signal.Ignored(s) { // under nohup, or in the background of a script: what is started here would ignore it, too
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
 	}
 	os.Exit(harness.Run(m, harness.Setup{MaxWait: 15 * time.Minute, Parallel: 32}))
 }
@@ -362,6 +368,14 @@ func TestSignalsGoOnToTheCommand(t *testing.T) {
 		if o.Code != s.code || strings.Contains(o.Stdout, "caught") != (s.trap != "") || !strings.Contains(o.Stderr, "no request came through") {
 			t.Errorf("%v: %s", s.signal, o)
 		}
+	}
+	// What nohup has ignored stays so.
+	p := harness.LaunchAs(t, nil, w.dir, w.env(t), "sh", "-c", `trap "" HUP; exec "$0" "$@"`, harness.Program(), "run", "--state", w.state, "--host", "a.test", "--", "sh", "-c", "echo ready; while :; do sleep 0.01; done")
+	p.Await(t, &p.Stdout, "ready")
+	p.Signal(t, syscall.SIGHUP)
+	p.Signal(t, syscall.SIGTERM)
+	if o := p.Wait(t); o.Code != 143 {
+		t.Errorf("with SIGHUP ignored: %s", o)
 	}
 	// One that leaves another behind and goes away.
 	o := w.governed(t, "--", "sh", "-c", "sleep 1000 >/dev/null 2>&1 </dev/null & echo $!; exit 5").Wait(t)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 	"github.com/headway-go/headway/internal/lockfile"
 )
 
-// lingering bounds the wait for output of what a command leaves behind.
+// lingering bounds the wait for output of what a command leaves behind, and for a signal that
+// ended it.
 const lingering = 2 * time.Second
 
 // run runs a command to its end, and returns its exit code. interrupted reports that Ctrl-C
@@ -30,7 +32,8 @@ func (g *openProxy) run(cmd *cobra.Command, path string, args []string) (code in
 	p.Stdin, p.Stdout, p.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	p.WaitDelay = lingering
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, passedOn...)
+	// What is ignored, as after nohup, stays ignored here and in the command.
+	signal.Notify(signals, slices.DeleteFunc(slices.Clone(passedOn), signal.Ignored)...)
 	defer signal.Stop(signals)
 	if err := p.Start(); err != nil {
 		return 0, false, &exitError{code: exitNotExecutable, err: fmt.Errorf("the command cannot be started: %w", err)}
@@ -52,8 +55,17 @@ func (g *openProxy) run(cmd *cobra.Command, path string, args []string) (code in
 			if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited && !errors.Is(err, exec.ErrWaitDelay) {
 				return 0, false, err
 			}
-			code = endedBy(p.ProcessState)
-			return code, interrupted && code == 128+int(syscall.SIGINT), nil
+			if code = endedBy(p.ProcessState); code != 128+int(syscall.SIGINT) {
+				return code, false, nil
+			}
+			if !interrupted && fromTerminal(os.Interrupt) { // the same Ctrl-C may be on its way to this process
+				select {
+				case s := <-signals:
+					interrupted = s == os.Interrupt
+				case <-time.After(lingering):
+				}
+			}
+			return code, interrupted, nil
 		}
 	}
 }

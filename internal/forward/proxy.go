@@ -28,6 +28,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/headway-go/headway"
@@ -138,9 +139,14 @@ func New(o Options) *Proxy {
 		p.o.Dial = dial
 	}
 	silent := log.New(io.Discard, "", 0) // net/http would quote what programs and providers sent
-	p.outer = http.Server{Handler: http.HandlerFunc(p.accept), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: silent}
+	p.outer = http.Server{
+		Handler: http.HandlerFunc(p.accept), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+			return context.WithValue(ctx, ownKey{}, new(atomic.Bool))
+		},
+	}
 	p.inner = http.Server{
-		Handler: http.HandlerFunc(p.inside), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
+		Handler: http.HandlerFunc(p.inside), DisableGeneralOptionsHandler: true, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader, ErrorLog: silent,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, tunnelKey{}, tunnelOf(c))
 		},
@@ -204,9 +210,22 @@ func (p *Proxy) admitted(r *http.Request) bool {
 		got := sha256.Sum256(b)
 		return err == nil && subtle.ConstantTimeCompare(want[:], got[:]) == 1
 	}
+	own, _ := r.Context().Value(ownKey{}).(*atomic.Bool)
+	if own != nil && own.Load() {
+		return true
+	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	return local != nil && p.ownedBy(r.RemoteAddr, local.String(), os.Getuid())
+	if local == nil || !p.ownedBy(r.RemoteAddr, local.String(), os.Getuid()) {
+		return false
+	}
+	if own != nil {
+		own.Store(true) // the system lists thousands of connections in some milliseconds
+	}
+	return true
 }
+
+// ownKey is the key of a connection's flag that is set once it was found to belong to this user.
+type ownKey struct{}
 
 // tables are the files in which Linux lists TCP connections with their owners.
 var tables = [...]string{"/proc/net/tcp", "/proc/net/tcp6"}

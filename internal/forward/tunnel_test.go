@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
@@ -230,6 +231,31 @@ func withoutThePasswordNothingIsServed(t *testing.T) {
 	if s := w.proxy.Summary(); s.Unauthenticated != 8 || s.Requests() != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// A connection of this user is looked up once; one of another user is refused each time.
+func TestAnOwnConnectionIsLookedUpOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for ours, want := range map[bool]int64{true: 1, false: 3} {
+			w := newWorld(t, false, Options{}, http.NotFoundHandler())
+			var looked atomic.Int64
+			w.proxy.ownedBy = func(string, string, int) bool {
+				looked.Add(1)
+				return ours
+			}
+			w.address.User = nil
+			for range 3 {
+				plain := w.request(http.MethodGet, "/", nil)
+				plain.URL.Scheme = "http"
+				if res, _, err := w.do(plain); err != nil || (res.StatusCode == http.StatusProxyAuthRequired) == ours {
+					t.Errorf("ours %v: %v, %v", ours, res, err)
+				}
+			}
+			if looked.Load() != want {
+				t.Errorf("ours %v: looked up %d times, want %d", ours, looked.Load(), want)
+			}
+		}
+	})
 }
 
 // A connection of this user needs no password, one of another user does: as the kernel's
