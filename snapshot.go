@@ -48,11 +48,11 @@ type FleetStatus struct {
 	// the server has reported one, or while the connection paces by itself because there
 	// is no other member.
 	Members int `json:"members"`
-	// Away says that the server was lost: until it is back, attempts go at this member's
-	// share of the last known rate, or wait.
+	// Away says that the server was lost, or was not reached so far: until it is back,
+	// attempts go at this member's share of the last known rate, or wait.
 	Away bool `json:"away"`
-	// New says that the member has joined a moment ago and has no share yet: if it lost the
-	// server now, attempts would wait.
+	// New says that the member has no share yet: it has joined a moment ago, or has not
+	// reached the server. Without the server its attempts wait.
 	New bool `json:"new,omitempty"`
 }
 

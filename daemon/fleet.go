@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -24,7 +25,12 @@ func (d *Daemon) openFleet(ctx context.Context) (err error) {
 	case "none":
 		return nil
 	default:
-		if d.members, err = fleet.Open(ctx, at); err != nil {
+		d.members, err = fleet.Open(ctx, at)
+		switch {
+		case err == nil:
+		case errors.Is(err, fleet.ErrAway) && !errors.Is(err, fleet.ErrRefused):
+			d.log.Warn("the fleet's server is away; nothing is sent that is shared, until it has been reached: this process does not know its share", slog.Any("error", err))
+		default:
 			return fmt.Errorf("daemon: %w", err)
 		}
 		return nil

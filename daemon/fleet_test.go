@@ -127,7 +127,7 @@ func TestProxiedCallsShareAPace(t *testing.T) {
 	socket := "unix://" + filepath.Join(dir, "state", fleet.Socket)
 	const pace = "    pacing: {ceiling: 1ms}\n"
 	one.start(openai(up.URL, pace))
-	c, err := two.read("fleet: unix:///nowhere/" + fleet.Socket + "\n" + openai(up.URL, pace))
+	c, err := two.read("fleet: unix:///nowhere/" + fleet.Socket + "\n" + openai(up.URL, pace+"    max_wait: 20ms\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +135,15 @@ func TestProxiedCallsShareAPace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Start(t.Context()); !errors.Is(err, fleet.ErrAway) {
+	if err := d.Start(t.Context()); err != nil {
 		t.Fatalf("without a server of the fleet: %v", err)
+	}
+	early, err := http.Post("http://"+d.Address().String()+"/openai/v1/chat/completions", "application/json", strings.NewReader(question)) //nolint:noctx // It is on loopback.
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(early.Body.Close(), d.Stop(t.Context())); err != nil || early.StatusCode != http.StatusTooManyRequests || len(sent) > 0 {
+		t.Errorf("without a server of the fleet: %d, %d sent, %v", early.StatusCode, len(sent), err)
 	}
 	waits := strings.NewReplacer("openai:\n", "waits:\n", "providers:\n", "").Replace(openai(up.URL, pace))
 	two.start("fleet: " + socket + "\n" + openai(up.URL, pace) + waits + "    fleet: wait\n    max_wait: 20ms\n")

@@ -121,8 +121,11 @@ func (u *upstream) owned() bool { return u.credentials[0].Key != "" }
 // paced reports whether the provider is paced.
 func (u *upstream) paced() bool { return u.credentials[0].Pacing != nil }
 
-// fleetAway reports whether the fleet server of any key is unreachable.
+// fleetAway reports whether the fleet server of any key, or of the budget, is unreachable.
 func (u *upstream) fleetAway() bool {
+	if q, ok := u.Approver.(interface{ Away() bool }); ok && q.Away() {
+		return true
+	}
 	for _, k := range u.credentials {
 		if k.Pacing == nil {
 			continue

@@ -27,6 +27,7 @@ const (
 )
 
 // Approver is a quota, such as a *governor.Governor. If it has the method
+// Away() bool, answers say while the server of shared budgets is away; if it has
 // Config() quota.Config, refusals report the limits in RateLimit fields. If it has the method
 // Reserve of a governor and the provider is paced, a call waits for both in the pacing queue.
 // Otherwise it waits for the quota first.

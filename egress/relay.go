@@ -243,5 +243,5 @@ const (
 	headerWait     = "X-Headway-Wait-Ms"  // How long the call waited for budget and pace, in milliseconds.
 	headerScale    = "X-Headway-Scale"    // What clients should multiply their pauses by; above 1 only if they have to slow down.
 	headerPressure = "X-Headway-Pressure" // Why to slow down: soft (the budget runs out), throttle (the provider refuses calls) or exhausted.
-	headerFleet    = "X-Headway-Fleet"    // The word away while the server of the fleet cannot be reached: the pace is then a share of the last one known.
+	headerFleet    = "X-Headway-Fleet"    // The word away while the server of the fleet cannot be reached: pace and budgets are then a share of what was last known, or nothing is sent.
 )

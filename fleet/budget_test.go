@@ -5,20 +5,13 @@ package fleet_test
 import (
 	"context"
 	"errors"
-	"io"
-	"log/slog"
-	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/headway-go/headway/daemon"
-	"github.com/headway-go/headway/daemon/config"
 	"github.com/headway-go/headway/fleet"
-	"github.com/headway-go/headway/internal/client"
 	"github.com/headway-go/headway/internal/fleettest"
 	"github.com/headway-go/headway/internal/longtest"
 	"github.com/headway-go/headway/internal/valkeyserver"
@@ -367,90 +360,4 @@ func TestBudgetsOutliveTheirServer(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Two daemons with one Valkey have one cap for both, and the API shows where it is held. What
-// cannot be shared is an error. A busy machine may answer a daemon too late: then it calls the
-// Valkey away, its calls have to be made again, and what it would have got counts as used.
-func TestDaemonsShareABudget(t *testing.T) {
-	t.Parallel()
-	v := valkeyserver.New(t)
-	var log logged
-	type daemonAt struct {
-		*client.Client
-		url string
-	}
-	start := func(fleet string) (at daemonAt, err error) {
-		c, err := config.Read("headway.yaml", []byte("listen: 127.0.0.1:0\nfleet: "+fleet+"\nstate: "+t.TempDir()+
-			"\nquota: {fleet: wait, global: {max_daily_calls: 7}, models: {m: {}}}\n"), os.Getenv)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, err := daemon.New(c, daemon.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := d.Start(t.Context()); err != nil {
-			return at, err
-		}
-		t.Cleanup(func() { _ = d.Stop(context.Background()) })
-		at.url = "http://" + d.Address().String()
-		at.Client, err = client.New(client.Options{Server: at.url})
-		return at, err
-	}
-	if _, err := start("none"); err == nil || !strings.Contains(err.Error(), "fleet is wait; want it left out, or fleet: valkey://") {
-		t.Errorf("without a fleet: %v", err)
-	}
-	var all []daemonAt
-	for len(all) < 2 {
-		d, err := start("valkey://" + v.Address)
-		if err == nil {
-			all = append(all, d)
-		} else if !errors.Is(err, context.DeadlineExceeded) { // a busy machine: it is started again
-			t.Fatal(err)
-		}
-	}
-	approved := 0
-	for _, d := range []daemonAt{all[0], all[1], all[0], all[1]} {
-		fleettest.Until(t, "three calls are approved, or the day is used up", func() bool {
-			r, err := http.Post(d.url+"/v1/quota/approve", "application/json", strings.NewReader(`{"model":"m","expected_input_tokens":1}`)) //nolint:noctx // The server is in this process.
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := io.ReadAll(r.Body)
-			if err := errors.Join(err, r.Body.Close()); err != nil {
-				t.Fatal(err)
-			}
-			if r.StatusCode == http.StatusOK {
-				approved++
-				return approved%3 == 0
-			}
-			return strings.Contains(string(text), string(quota.CodeHardLimit))
-		})
-	}
-	if lost := strings.Count(log.String(), "[RG][FLEET] the server that holds the shared budgets is away"); approved > 7 || approved < 7-lost {
-		t.Errorf("%d calls were approved and %d answers lost, want 7 together", approved, lost)
-	}
-	fleettest.Until(t, "the API shows where the budget is held", func() bool {
-		s, err := all[0].Snapshot(t.Context(), "")
-		return err == nil && s.Fleet != nil && s.Fleet.Server == v.Address && s.Fleet.Members == 2 && !s.Fleet.Away && s.Fleet.Without == "wait"
-	})
-}
-
-// logged is a log in memory.
-type logged struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -43,8 +43,12 @@ const Lease = fleet.Lease
 // Socket is the name of the server's socket in the state folder of headway serve.
 const Socket = "headway.sock"
 
-// ErrAway matches the error of [Open] if there is no server.
-var ErrAway = errors.New("no server of a fleet is there")
+// ErrAway matches the error of [Open] if there is no server, and ErrRefused as well if there is
+// one that refuses the user or the password.
+var (
+	ErrAway    = errors.New("no server of a fleet is there")
+	ErrRefused = valkey.ErrRefused
+)
 
 // Fleet is the address of a fleet's server. Safe for concurrent use.
 type Fleet struct {
@@ -58,8 +62,9 @@ type Fleet struct {
 // members on any machine; valkeys:// is with TLS, and redis:// and rediss:// mean the same.
 //
 // With ?away=share, the default, members continue at their shares while the server is away;
-// with ?away=wait they wait. If there is no server now, the error matches [ErrAway], since a
-// member does not know its share yet. Errors name host and port and nothing else of the
+// with ?away=wait they wait. If there is no server now, the error matches [ErrAway]. The fleet
+// is returned all the same: its members wait for the server, since they do not know their
+// shares yet. Errors name host and port and nothing else of the
 // address. The context bounds the call.
 func Open(ctx context.Context, address string) (*Fleet, error) {
 	u, f, err := parse(address)
@@ -73,7 +78,7 @@ func Open(ctx context.Context, address string) (*Fleet, error) {
 	f.dial = func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", path) }
 	conn, _, err := greet(ctx, f.dial)
 	if err != nil {
-		return nil, fmt.Errorf("fleet: %w at %s: %w", ErrAway, path, cause(err))
+		return f, fmt.Errorf("fleet: %w at %s: %w", ErrAway, path, cause(err))
 	}
 	return f, conn.Close()
 }

@@ -119,16 +119,20 @@ const (
 func (l *link) run() {
 	defer close(l.ended)
 	defer l.group.leave()
+	begun, joined := time.Now(), false
 	for pause := firstPause; ; {
 		conn, from, err := greet(l.ctx, l.dial)
 		welcome := false
 		if err == nil {
-			l.member.Away(false) // requests to a previous server are void
+			if joined {
+				l.member.Away(false) // requests to a previous server are void
+			}
 			welcome = l.talk(conn, from)
+			joined = joined || welcome
 		}
 		if welcome { // it may still be running, or a successor
 			pause = firstPause
-		} else if l.ctx.Err() == nil {
+		} else if l.ctx.Err() == nil && (joined || time.Since(begun) > fleet.Lease) { // until then it may be about to start
 			l.away()
 		}
 		select {

@@ -24,6 +24,8 @@ const (
 	EventBackoff EventType = "llm:backoff"
 	// EventConfig: the configuration was replaced.
 	EventConfig EventType = "rate:config"
+	// EventFleet: the server of shared budgets is away, or back; Note says which.
+	EventFleet EventType = "rate:fleet"
 )
 
 // Event is one thing that happened. Which fields are set depends on its type;
@@ -55,6 +57,8 @@ type Event struct {
 	CapType string `json:"capType,omitempty"`
 	// Factor is the new scale factor.
 	Factor float64 `json:"factor,omitempty"`
+	// Note is away or back.
+	Note string `json:"note,omitempty"`
 	// Digest is the digest of the new configuration.
 	Digest string `json:"configDigest,omitempty"`
 	// Count is how many equal events this one stands for, if more than one.

@@ -372,7 +372,9 @@ func (g *Governor) Exchanged(now time.Duration, x *Exchange, a *Exchanged) {
 	now = g.tick(now)
 	f := g.fleet
 	f.heard, f.at, f.evicts = f.sentAt, a.At, a.Evicts
+	was := f.away
 	f.note(now, x, a)
+	g.tellAway(now, was)
 	if !f.away {
 		f.members, f.silent = max(1, a.Members), a.Silent
 	}
@@ -464,29 +466,23 @@ func (g *Governor) learn(n *node, b int, m *SharedBudget, u *SharedUse, more int
 	}
 }
 
-// sweepFleet leaves out scopes that nobody used lately, but not those of the configuration.
-func (g *Governor) sweepFleet(now time.Duration) {
-	f := g.fleet
-	kept := f.live[:0]
-	for _, n := range f.live {
-		p := n.pool
-		idle := now-p.touched > liveFor && (n.scope.Tenant != "" || n.scope.Agent != "")
-		for b := range p.part {
-			idle = idle && p.part[b].room == 0 && p.part[b].owed == 0
-		}
-		if p.live = !n.retired && !idle; p.live {
-			kept = append(kept, n)
-		}
-	}
-	clear(f.live[len(kept):])
-	f.live = kept
-}
-
 // Unanswered reports that the last exchange was not answered: the server is away. What it
 // would have granted counts as used; what it would have counted is sent again.
 func (g *Governor) Unanswered(now time.Duration) {
 	now = g.tick(now)
 	f := g.fleet
+	was := f.away
 	f.away, f.asked, f.claims = true, nil, nil
+	g.tellAway(now, was)
 	g.retry = now
+}
+
+// tellAway reports a change of whether the server is away.
+func (g *Governor) tellAway(now time.Duration, was bool) {
+	if note := "back"; was != g.fleet.away {
+		if !was {
+			note = "away"
+		}
+		g.emit(now, Event{Type: EventFleet, Note: note})
+	}
 }

@@ -369,3 +369,21 @@ func (p *part) measure(now time.Duration) {
 	p.rate += (float64(p.used)/past.Seconds() - p.rate) * weight
 	p.at, p.used = now, 0
 }
+
+// sweepFleet leaves out scopes that nobody used lately, but not those of the configuration.
+func (g *Governor) sweepFleet(now time.Duration) {
+	f := g.fleet
+	kept := f.live[:0]
+	for _, n := range f.live {
+		p := n.pool
+		idle := now-p.touched > liveFor && (n.scope.Tenant != "" || n.scope.Agent != "")
+		for b := range p.part {
+			idle = idle && p.part[b].room == 0 && p.part[b].owed == 0
+		}
+		if p.live = !n.retired && !idle; p.live {
+			kept = append(kept, n)
+		}
+	}
+	clear(f.live[len(kept):])
+	f.live = kept
+}

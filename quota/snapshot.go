@@ -241,3 +241,6 @@ func (g *Governor) Fleet() *FleetStatus {
 	}
 	return s
 }
+
+// Away reports whether the server of shared budgets is away.
+func (g *Governor) Away() bool { return g.fleet != nil && g.fleet.away }

@@ -105,6 +105,8 @@ func bulkFleet(cmd *cobra.Command, c *target.Config) (func(identity string) (*ro
 // inFleet is a connection's membership, for a line of text.
 func inFleet(f *root.FleetStatus) string {
 	switch {
+	case f != nil && f.Away && f.New:
+		return ", the fleet's server has not been reached yet: nothing is sent"
 	case f == nil || f.Members == 0:
 		return ""
 	case f.Away:

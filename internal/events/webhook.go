@@ -63,7 +63,7 @@ func Types() []string {
 	}
 	for _, t := range []quota.EventType{
 		quota.EventThrottle, quota.EventResume, quota.EventSoftPressure, quota.EventExhausted, quota.EventAdaptiveScale, quota.EventDenied,
-		quota.EventBackoff, quota.EventConfig,
+		quota.EventBackoff, quota.EventConfig, quota.EventFleet,
 	} {
 		all = append(all, string(t))
 	}

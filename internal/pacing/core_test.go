@@ -332,3 +332,25 @@ func BenchmarkCore(b *testing.B) {
 		core.Settle(now, t, pacing.Outcome{Class: reason.OK})
 	}
 }
+
+// A member that has never reached its server has no share. It says once that the server is away,
+// also while it goes on trying, and that it is back when it gets permits.
+func TestAMemberThatNeverReachedItsServer(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{Ceiling: time.Millisecond, Initial: time.Millisecond}))
+	core.Join("one", false)
+	if core.Away() || core.New() {
+		t.Error("it is away before anything was tried")
+	}
+	for i, want := range []bool{true, false, false} {
+		if _, turned := core.Hear(time.Duration(i)*time.Second, &pacing.ToMember{Lost: pacing.Gone}); turned != want || !core.Away() || !core.New() {
+			t.Errorf("try %d: turned %v, away %v, new %v", i, turned, core.Away(), core.New())
+		}
+	}
+	now := time.Hour
+	if _, d, _ := core.Admit(now, pacing.Attempt{}); d.OK {
+		t.Error("an attempt was admitted without the server")
+	}
+	if _, turned := core.Hear(now, &pacing.ToMember{News: &pacing.News{Members: 1, Lease: time.Second, Interval: time.Millisecond}}); !turned || core.Away() || core.New() {
+		t.Errorf("the server is there: turned %v, away %v, new %v", turned, core.Away(), core.New())
+	}
+}

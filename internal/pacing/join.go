@@ -48,12 +48,15 @@ func (c *Core) States() map[string]control.State {
 	return all
 }
 
-// Away reports whether the server was lost and has not returned: attempts go at the
-// member's share, or not at all.
-func (c *Core) Away() bool { return c.member != nil && c.member.away }
+// Away reports whether the server was lost and has not returned, or was not reached so far:
+// attempts go at the member's share, or not at all.
+func (c *Core) Away() bool { return c.member != nil && (c.member.away || c.member.missed) }
 
-// New reports whether the core has just joined a server and has no share yet.
-func (c *Core) New() bool { return c.member != nil && c.member.linked && c.member.fresh }
+// New reports whether the core has no share yet: it has just joined a server, or has not
+// reached one.
+func (c *Core) New() bool {
+	return c.member != nil && (c.member.missed || c.member.linked && c.member.fresh)
+}
 
 // Members returns the last known number of members, and whether the server is connected. It
 // is 0 for a core without a fleet.

@@ -36,6 +36,7 @@ type member struct {
 	closed bool // send nothing while the server is away
 	stand  stand
 	away   bool // the event that the server is away was published
+	missed bool // the same, of a member that has no share yet
 
 	linked bool // connected to the server
 	silent bool // connected, but no messages come
@@ -319,6 +320,8 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 		m.lose(now, in.Lost)
 		if turned = !m.away && (m.stand == sharing || m.stand != before); turned {
 			m.away = true
+		} else if turned = !m.away && !m.missed && m.stand == entering; turned {
+			m.missed = true
 		}
 		return fx, turned
 	}
@@ -348,8 +351,8 @@ func (c *Core) Hear(now time.Duration, in *ToMember) (fx Effects, turned bool) {
 		fx = c.news(now, posted, in.News)
 	}
 	m.turn(now)
-	if m.stand == following && m.away {
-		m.away, turned = false, true
+	if m.stand == following && (m.away || m.missed) {
+		m.away, m.missed, turned = false, false, true
 	}
 	return fx, turned
 }

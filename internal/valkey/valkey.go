@@ -110,6 +110,10 @@ func Open(o *Options) (*Client, error) {
 // Close closes the connection.
 func (c *Client) Close() { c.c.Close() }
 
+// ErrRefused matches the error of a server that refuses the user or the password, or what the user
+// asks for.
+var ErrRefused = errors.New("the server refuses this user or password")
+
 // plain returns an error without the text of a command. It matches [relay.ErrDown] if the
 // server is down for all clients.
 func plain(err error) error {
@@ -122,7 +126,7 @@ func plain(err error) error {
 		case "LOADING":
 			return fmt.Errorf("%w: the server loads its data", relay.ErrDown)
 		case "NOAUTH", "WRONGPASS", "NOPERM":
-			return errors.New("the server refuses this user or password: " + word)
+			return fmt.Errorf("%w: %s", ErrRefused, word)
 		case "READONLY", "MASTERDOWN":
 			return errors.New("the server is a replica: " + word)
 		case "OOM", "CLUSTERDOWN", "NOREPLICAS", "MISCONF", "BUSY":

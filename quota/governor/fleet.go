@@ -39,19 +39,15 @@ type member struct {
 	stored time.Duration // of the loop alone
 }
 
-// join makes the governor a member and waits for the first answer. The error is that of the
-// server.
-func (g *Governor) join(o *Options) error {
+// join makes the governor a member and waits for the first answer. Without one nothing is
+// approved until there is one.
+func (g *Governor) join(o *Options) {
 	g.fleet = &member{server: o.Fleet, next: make(chan struct{}), kicked: make(chan struct{}, 1), ending: make(chan struct{})}
 	g.mu.Lock()
 	g.core.Share(g.now(), o.Share)
 	g.mu.Unlock()
-	if err := g.exchange(false); err != nil {
-		g.fleet.server.Close()
-		return err
-	}
+	_ = g.exchange(false) // the error is reported there
 	g.fleet.loop.Go(g.exchanges)
-	return nil
 }
 
 // exchanges exchanges messages until the governor is closed.
@@ -89,7 +85,7 @@ func (g *Governor) exchange(leave bool) error {
 	a, err := f.server.Exchange(ctx, x)
 	cancel()
 	g.mu.Lock()
-	was := g.core.Fleet().Away
+	before := *g.core.Fleet()
 	if err == nil {
 		_, wall := g.clock()
 		f.skew = a.At.Sub(wall)
@@ -108,16 +104,21 @@ func (g *Governor) exchange(leave bool) error {
 		}
 		g.settled(now)
 	}
-	wake := g.waking()
+	wake, after := g.waking(), *g.core.Fleet()
 	g.mu.Unlock()
 	close(done)
 	g.tell()
 	wake.all()
+	log := g.log.With(slog.String("server", f.server.Server()))
 	switch {
-	case err != nil && !was:
-		g.log.Warn("[RG][FLEET] the server that holds the shared budgets is away", slog.String("server", f.server.Server()), slog.Any("error", err))
-	case err == nil && was:
-		g.log.Info("[RG][FLEET] the server that holds the shared budgets is back", slog.String("server", f.server.Server()))
+	case before.Away && !after.Away:
+		log.Info("[RG][FLEET] the server that holds the shared budgets is back")
+	case !before.Away && after.Away && err != nil:
+		log.Warn("[RG][FLEET] the server that holds the shared budgets is away", slog.Any("error", err))
+	case !before.Away && after.Away:
+		log.Warn("[RG][FLEET] the server that holds the shared budgets goes on losing them, and counts as away", slog.Int64("lost", after.Lost))
+	case !before.Evicts && after.Evicts:
+		log.Warn("[RG][FLEET] the server may lose the shared budgets: set its maxmemory-policy to noeviction, and let this user call INFO")
 	}
 	return err
 }
@@ -161,6 +162,16 @@ func (g *Governor) leave() {
 		close(g.fleet.ending)
 		g.fleet.loop.Wait()
 	}
+}
+
+// Away reports whether budgets are shared and the server that holds them is away.
+func (g *Governor) Away() bool {
+	if g.fleet == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.core.Away()
 }
 
 // Fleet returns where shared budgets are held, and whether that server is away; nil if this

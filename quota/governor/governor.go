@@ -27,8 +27,6 @@ package governor
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -133,9 +131,7 @@ func newGovernor(o Options, origin time.Time, c clock) (*Governor, error) {
 	g.arm(now)
 	g.mu.Unlock()
 	if o.Fleet != nil {
-		if err := g.join(&o); err != nil {
-			return nil, errors.Join(fmt.Errorf("governor: the shared budgets at %s: %w", o.Fleet.Server(), err), g.Close())
-		}
+		g.join(&o)
 	}
 	g.tell()
 	return g, nil
