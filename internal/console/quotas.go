@@ -72,6 +72,34 @@ func (b budget) Standing(model string) standing {
 	return standing{State: state.String(), Tone: Good}
 }
 
+// outlook is a forecast as it is shown.
+type outlook struct {
+	client.Forecast
+	// Short says that calls are refused for want of this budget, though something is left of it.
+	Short bool
+}
+
+// Outlook returns the forecasts of a model, or of all calls together for "".
+func (b budget) Outlook(model string, all []client.Forecast) []outlook {
+	now, short, daily := time.Now(), b.Standing(model).State == quota.Exhausted.String(), 0
+	for _, e := range b.Snapshot.RecentEvents {
+		if e.Type == quota.EventDenied && e.Code == quota.CodeHardLimit && (model == "" || e.Model == model) {
+			short = short || !refusing(&b.Snapshot, model, now).IsZero() && e.At.Add(time.Duration(e.RetryInMS)*time.Millisecond).After(now)
+		}
+	}
+	list := make([]outlook, len(all))
+	for i, f := range all {
+		list[i] = outlook{Forecast: f}
+		if strings.HasPrefix(f.Budget, "daily") {
+			daily++
+		}
+	}
+	for i, f := range all { // of two daily budgets it is not known which one refuses
+		list[i].Short = short && daily == 1 && f.Remaining > 0 && strings.HasPrefix(f.Budget, "daily")
+	}
+	return list
+}
+
 // budgets is the page of quotas.
 type budgets struct {
 	List   []budget
