@@ -8,9 +8,12 @@
 // shown as unknown, never as 0.
 //
 // A [Console] is safe for concurrent use. It makes no goroutine of its own; Close ends
-// the live streams. Whom it lets in is the API's business: a caller that the API refuses
-// is sent to the page that asks for a key. What a caller's role does not allow is not
-// offered, and the API refuses it.
+// the live streams.
+//
+// Whom it lets in is the API's business: a caller that the API refuses is sent to the page
+// that asks for a key. With Options.Announce a one-time link takes the place of the key, and
+// a caller without a session is sent to the page that says where the link is written. What a
+// caller's role does not allow is not offered, and the API refuses it.
 package console
 
 import (
