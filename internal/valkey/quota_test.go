@@ -358,15 +358,7 @@ func (w *world) evict() {
 // day's cap is used to the last call if nothing that was granted was lost.
 func TestNeverOverABudget(t *testing.T) {
 	t.Parallel()
-	o, err := Parse(&url.URL{Scheme: "valkey", Host: valkeyserver.New(t).Address})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := openClient(t)
 	first := uint64(1) // the same worlds each time; others in a long run
 	if longtest.Long() {
 		first = rand.Uint64()
@@ -420,5 +412,64 @@ func (w *world) check(exact bool) {
 			w.t.Errorf("%v: %.1f calls more than %.1f a second, %.1f are allowed at once", at, level, rate, most)
 			return
 		}
+	}
+}
+
+// openClient returns a connection to a server of its own.
+func openClient(t *testing.T) *Client {
+	t.Helper()
+	o, err := Parse(&url.URL{Scheme: "valkey", Host: valkeyserver.New(t).Address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// What a silent member reserved counts as used after its lease, since it may have used it, until
+// the member sends again and reports what it did use. What it had taken stays used.
+func TestASilentMembersReserveCountsAsUsed(t *testing.T) {
+	t.Parallel()
+	c := openClient(t)
+	member := func(name string) func(lease time.Duration, reserve, take int64) *quota.Exchanged {
+		b := c.Budgets("cap", name)
+		return func(lease time.Duration, reserve, take int64) *quota.Exchanged {
+			t.Helper()
+			a, err := b.Exchange(t.Context(), &quota.Exchange{
+				Lease: lease, Silence: lease,
+				Budgets: []quota.SharedBudget{{Name: quota.DailyCalls, Day: "today", Cap: 100, Reserve: reserve}},
+				Claims:  []quota.SharedClaim{{Budgets: []int{0}, Amounts: []int64{take}}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a
+		}
+	}
+	killed, other := member("killed"), member("other")
+	if a := killed(time.Hour, 40, 10); !a.Granted[0] || a.Budgets[0].Reserve != 40 || a.Members != 1 {
+		t.Fatalf("%+v", a)
+	}
+	if a := other(time.Hour, 0, 60); a.Granted[0] || a.Members != 2 || a.Budgets[0].Use != 10 {
+		t.Fatalf("what another member reserved was granted: %+v", a)
+	}
+	killed(time.Millisecond, 40, 0)
+	for deadline := time.Now().Add(5 * time.Minute); other(time.Hour, 0, 0).Budgets[0].Use != 50; {
+		if time.Now().After(deadline) {
+			t.Fatal("the reserve does not count as used")
+		}
+	}
+	if more, rest := other(time.Hour, 50, 51), other(time.Hour, 0, 50); more.Granted[0] || more.Budgets[0].Reserve != 50 || !rest.Granted[0] {
+		t.Errorf("beside a silent member: %+v, then %+v", more, rest)
+	}
+	if a := killed(time.Hour, 0, 0); a.Budgets[0].Use != 60 {
+		t.Errorf("it used nothing of its reserve: %+v", a)
+	}
+	if more, rest := other(time.Hour, 0, 41), other(time.Hour, 0, 40); more.Granted[0] || !rest.Granted[0] {
+		t.Errorf("what was taken was given again: %+v, then %+v", more, rest)
 	}
 }
