@@ -211,7 +211,13 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	}
 	first, unsure := t.rolled, t.at < 0 // the first response of a window, and the first of all
 	t.rolled, t.gone = false, false
-	t.left, t.at, t.spent = f.Remaining, sent, t.share*max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
+	known := t.left - t.spent
+	t.left, t.spent = f.Remaining, t.share*max(0, v.h.total[t.unit()]-v.h.until(t.unit(), sent))
+	if more := t.left - t.spent - known; more > 0 && t.shape == fixed && !t.perCost && !first && t.at >= 0 && sent < t.whole &&
+		more <= v.h.until(attempts, sent)-v.h.until(attempts, sent-max(v.guard, time.Duration(v.latency/jitterOfLatency))) {
+		t.left -= more // the attempt overtook others on its way
+	}
+	t.at = sent
 	if f.Reset < 0 {
 		t.whole = 0
 		return

@@ -230,6 +230,41 @@ func TestVaryingLatencyDoesNotLookLikeABucket(t *testing.T) {
 
 // Two responses differ in latency, which is in the reset of neither or of both. That must
 // not count as a change of the limit, as if others used it.
+func TestAnAttemptThatOvertookOthersShowsNoMoreUnits(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		apart time.Duration // between the attempts
+		want  int           // room for so many after the answer to the newest, which says 8 of 10
+	}{
+		{"the others are still on their way", ms, 5},
+		{"the others must have arrived, so units came back", 2 * sec, 8},
+	} {
+		l := New(Config{Ceiling: ms, Initial: ms, Slowest: time.Hour})
+		answer := func(sent, now time.Duration, left float64) {
+			l.Advertise(sent, now, false, Fact{Name: "requests", Quota: 10, Remaining: left, Window: -1, Reset: time.Minute - sent})
+			l.Observe(Outcome{Sent: sent, Now: now, Class: Admitted, Estimate: 1, Cost: 1})
+		}
+		l.Sent(0, 1)
+		answer(0, 100*ms, 9)
+		now := sec
+		for range 4 {
+			l.Sent(now, 1)
+			now += tt.apart
+		}
+		now -= tt.apart
+		answer(now, now+100*ms, 8)
+		now += sec
+		sent := 0
+		for ; sent < 12 && l.Hold(now, 1) < now+sec; sent++ {
+			now = l.Hold(now, 1) + ms
+			l.Sent(now, 1)
+		}
+		if sent != tt.want {
+			t.Errorf("%s: %d more are sent, want %d", tt.name, sent, tt.want)
+		}
+	}
+}
+
 func TestASlowAnswerIsNoChangeOfTheReset(t *testing.T) {
 	l := New(Config{Ceiling: 250 * ms, Initial: sec, Slowest: time.Hour})
 	for _, a := range []struct{ sent, took, left, reset time.Duration }{
