@@ -71,7 +71,7 @@ bench: ## Run all benchmarks into out/bench.txt and summarise; OLD=FILE compares
 	@$$(scripts/tool benchstat) $(OLD) out/bench.txt
 
 golden: ## Write the results that tests compare with again, after a change of the law that is meant; read the difference.
-	$(GO) test -count 1 -run Golden ./internal/sim -update
+	$(GO) test -count 1 -run Golden ./internal/sim ./internal/sim/population -update
 
 arena: ## Hold the laws against their rivals and write docs/arena.md; RIVALS=3 for all seeds.
 	$(GO) -C arena test -run '^TestArena$$' -count 1 -timeout 120m -arena.write ../docs -arena.rivals $(RIVALS)
@@ -145,7 +145,7 @@ check-fuzz:
 	scripts/fuzz $(FUZZTIME)
 
 check-golden:
-	$(GO) test -count 1 -run Golden ./internal/sim -long
+	$(GO) test -count 1 -run Golden ./internal/sim ./internal/sim/population -long
 
 check-bench:
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
