@@ -209,7 +209,7 @@ func TestTheDefaultLawKeepsTheCeilingOfEveryMember(t *testing.T) {
 }
 
 // The default law does with each member what the archive says: a change of the law that is
-// not meant shows in some of them. A run without -long leaves out those of more than 20,000
+// not meant shows in some of them. A run without -long leaves out those of more than 10,000
 // attempts. After a change that is meant: make golden, and read the difference.
 func TestGoldenMembers(t *testing.T) {
 	const seed, n = 2027, 320
@@ -221,7 +221,7 @@ func TestGoldenMembers(t *testing.T) {
 		names = append(names, name)
 		before, _ := archive.File(name)
 		var attempts int64
-		if _, err := fmt.Sscan(before, &attempts); err == nil && attempts > 20_000 && !longtest.Long() && !golden.Updating() {
+		if _, err := fmt.Sscan(before, &attempts); err == nil && attempts > 10_000 && !longtest.Long() && !golden.Updating() {
 			continue
 		}
 		r, err := sim.Run(m.Scenario, sim.Options{Law: control.DefaultLaw, Seed: m.Seed})
