@@ -370,7 +370,7 @@ func (g *Governor) note(now time.Duration, fx pacing.Effects) *notes {
 	}
 	n := &notes{at: now, fx: fx}
 	if fx.Rate {
-		n.rate, n.limits = g.rate(fx.Pool), g.limits(fx.Pool)
+		n.rate, n.limits = g.rate(fx.Pool), g.limits(now, fx.Pool)
 	}
 	return n
 }

@@ -351,7 +351,7 @@ func TestSnapshotSaysUnknownBeforeTheFirstResponse(t *testing.T) {
 func TestSnapshotShowsLimitsAndTheirProvenance(t *testing.T) {
 	owners := []event.Limit{
 		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
-		{Kind: "concurrency", Size: 3, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
+		{Kind: "concurrency", Size: 3, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1, Used: new(0.0)},
 	}
 	for _, law := range []string{"aimd", "cycle"} {
 		var events []event.Event
@@ -368,6 +368,9 @@ func TestSnapshotShowsLimitsAndTheirProvenance(t *testing.T) {
 			event.Limit{Kind: "fixed_window", Size: 60, WindowS: 60, Unit: event.UnitRequests, Pool: "requests", Provenance: event.Advertised, Confidence: 1},
 			event.Limit{Kind: "token_bucket", Unit: event.UnitCost, Provenance: event.Advertised, Confidence: 1},
 			event.Limit{Kind: "concurrency", Size: 4, Unit: event.UnitRequests, Pool: "slots", Provenance: event.Advertised, Confidence: 1})
+		if law == "cycle" {
+			want[2].Used = new(1.0)
+		}
 		got := g.Snapshot().Limits
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", law, diff)

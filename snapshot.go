@@ -1,6 +1,7 @@
 package headway
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -80,11 +81,11 @@ func (g *Governor) snapshot(now time.Duration) Snapshot {
 		InFlight: g.core.InFlight(), Waiting: g.waiters.len(), Held: g.waiters.first(), Expired: int64(g.permits.expired),
 		RetryAt: g.resumes(now, &g.core.Pool), Rate: g.rate(&g.core.Pool),
 	}
-	s.Limits = g.limits(&g.core.Pool)
+	s.Limits = g.limits(now, &g.core.Pool)
 	s.Fleet = g.membership()
 	for p := range g.core.Pools {
 		s.Pools = append(s.Pools, PoolSnapshot{
-			Name: p.Name(), Rate: g.rate(p), Limits: g.limits(p), Circuit: circuit(p), RetryAt: g.resumes(now, p),
+			Name: p.Name(), Rate: g.rate(p), Limits: g.limits(now, p), Circuit: circuit(p), RetryAt: g.resumes(now, p),
 		})
 	}
 	slices.SortFunc(s.Pools, func(a, b PoolSnapshot) int { return strings.Compare(a.Name, b.Name) })
@@ -191,11 +192,11 @@ func (g *Governor) Pace(pool string) (interval time.Duration) {
 
 // limits returns the known limits of a pool; for the account, the owner's limits too.
 // g.mu must be held.
-func (g *Governor) limits(pool *pacing.Pool) []event.Limit {
+func (g *Governor) limits(now time.Duration, pool *pacing.Pool) []event.Limit {
 	if pool == &g.core.Pool {
-		return g.found(g.owned(), pool)
+		return g.found(now, g.owned(), pool)
 	}
-	return g.found(nil, pool)
+	return g.found(now, nil, pool)
 }
 
 // owned returns the limits that the owner set.
@@ -209,15 +210,18 @@ func (g *Governor) owned() (all []event.Limit) {
 	if n := g.core.MaxInFlight(); n > 0 {
 		all = append(all, event.Limit{
 			Kind: control.Concurrency.String(), Size: float64(n), Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1,
+			Used: new(float64(g.core.InFlight())),
 		})
 	}
 	return all
 }
 
 // found appends the learned and advertised limits. g.mu must be held.
-func (g *Governor) found(all []event.Limit, pool *pacing.Pool) []event.Limit {
+func (g *Governor) found(now time.Duration, all []event.Limit, pool *pacing.Pool) []event.Limit {
 	var room [8]control.Limit
-	for _, l := range pool.Limits(room[:0]) {
+	var inUse [8]control.Use
+	uses := pool.Uses(now, inUse[:0])
+	for i, l := range pool.Limits(room[:0]) {
 		one := event.Limit{
 			Kind: l.Kind.String(), Size: l.Size, WindowS: l.Window.Seconds(), Unit: event.UnitRequests,
 			Pool: pool.Name(), Provenance: event.Learned, Confidence: l.Confidence,
@@ -229,6 +233,14 @@ func (g *Governor) found(all []event.Limit, pool *pacing.Pool) []event.Limit {
 			one.Provenance = event.Advertised
 			if one.Pool == "" {
 				one.Pool = plainName(l.Name)
+			}
+		}
+		if i < len(uses) {
+			if u := uses[i]; u.Used >= 0 {
+				one.Used = new(math.Round(u.Used))
+			}
+			if uses[i].Free > now {
+				one.RoomAt = g.wall(uses[i].Free).Round(0)
 			}
 		}
 		all = append(all, one)

@@ -89,4 +89,15 @@ type Limit struct {
 type Limiter interface {
 	// Limits appends them.
 	Limits(to []Limit) []Limit
+	// Uses appends how much of each of them is in use at now, in the same order.
+	Uses(now time.Duration, to []Use) []Use
+}
+
+// Use is how much of a limit is in use.
+type Use struct {
+	// Used is in the limit's unit; negative is unknown.
+	Used float64
+	// Free is the instant from which there is room for one more attempt, as far as this
+	// limit is concerned: now or before if there is room, and negative if that is unknown.
+	Free time.Duration
 }

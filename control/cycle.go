@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/headway-go/headway/control/internal/learn"
@@ -167,6 +168,18 @@ func (c *Cycle) Limits(to []Limit) []Limit {
 			l.Window = time.Second
 		}
 		to = append(to, l)
+	}
+	return to
+}
+
+// Uses appends how much of each limit is in use.
+func (c *Cycle) Uses(now time.Duration, to []Use) []Use {
+	var room [16]learn.Use
+	for _, u := range c.law.Uses(now, room[:0]) {
+		if u.Free == math.MaxInt64 { // an answer decides
+			u.Free = -1
+		}
+		to = append(to, Use{Used: u.Used, Free: u.Free})
 	}
 	return to
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/story"
 	"github.com/headway-go/headway/reason"
 	"github.com/headway-go/headway/store/sqlite"
 )
@@ -170,6 +171,31 @@ func TestStatusSaysWherePagesAreLeft(t *testing.T) {
 		if got := tt.c.Unfinished(); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
+	}
+}
+
+func TestTheUseOfLimitsIsShown(t *testing.T) {
+	soon := time.Now().Add(90 * time.Second)
+	for _, tt := range []struct {
+		limit event.Limit
+		want  string
+	}{
+		{event.Limit{Kind: "fixed_window", Size: 200, Used: new(12.0)}, "12 in use, room now"},
+		{event.Limit{Kind: "fixed_window", Size: 200, Used: new(200.0), RoomAt: soon}, "200 in use, room in 1m30s"},
+		{event.Limit{Kind: "fixed_window", Size: 200, Used: new(200.0), RoomAt: soon.Add(-time.Hour)}, "200 in use, room now"},
+		{event.Limit{Kind: "token_bucket", Size: 20, RoomAt: soon}, "room in 1m30s"},
+		{event.Limit{Kind: "concurrency", Size: 4, Used: new(4.0)}, "4 in use"},
+		{event.Limit{Kind: "concurrency", Size: 4, Used: new(3.0)}, "3 in use, room now"},
+		{event.Limit{Kind: "token_bucket", Size: 20}, ""},
+	} {
+		if got := story.Use(tt.limit, soon.Add(-90*time.Second)); got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.limit, got, tt.want)
+		}
+	}
+	var b strings.Builder
+	writeLimits(&b, "", []event.Limit{{Kind: "concurrency", Size: 4, Unit: event.UnitRequests, Provenance: event.Learned, Confidence: 0.9, Used: new(3.0)}})
+	if want := "learned  concurrency  4 requests under way  confidence 0.90  3 in use, room now\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
 	}
 }
 

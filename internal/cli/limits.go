@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,6 +83,12 @@ func readRate(cmd *cobra.Command, r collect.Reader, c collect.ConnectionStatus) 
 			s.Rate, s.Limits = e.Rate, e.Limits
 		}
 	}
+	if !s.Running { // what was in use then is not now
+		s.Limits = slices.Clone(s.Limits)
+		for i := range s.Limits {
+			s.Limits[i].Used, s.Limits[i].RoomAt = nil, time.Time{}
+		}
+	}
 	return s, err
 }
 
@@ -117,6 +124,9 @@ func writeLimits(w io.Writer, indent string, all []event.Limit) {
 		if l.Provenance != event.Owner {
 			provider = true
 			row += fmt.Sprintf("\tconfidence %.2f", l.Confidence)
+		}
+		if use := story.Use(l, time.Now()); use != "" {
+			row += "\t" + use
 		}
 		table.line("%s", row)
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -141,6 +142,7 @@ var functions = template.FuncMap{
 		}
 		return spaced(story.Belief(r.Belief))
 	},
+	"use":        func(l event.Limit) string { return cmp.Or(story.Use(l, time.Now()), story.Unknown) },
 	"confidence": func(l event.Limit) string { return strconv.FormatFloat(l.Confidence, 'f', 2, 64) },
 	"limit":      func(l event.Limit) string { return story.Visible(story.Limit(l)) },
 	"event":      func(e event.Event) string { return story.Visible(story.Event(e)) },

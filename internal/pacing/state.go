@@ -83,6 +83,15 @@ func (l *Pool) Burst() (attempts float64, after time.Duration) {
 	return attempts, after
 }
 
+// Uses appends how much of each of the pool's limits is in use, in the order of Limits.
+// Those that it leaves out are unknown.
+func (l *Pool) Uses(now time.Duration, to []control.Use) []control.Use {
+	if law, ok := l.law.(control.Limiter); ok {
+		to = law.Uses(now, to)
+	}
+	return to
+}
+
 // Limits appends the provider's limits that are known: those that the law found and
 // those that were advertised.
 func (l *Pool) Limits(to []control.Limit) []control.Limit {

@@ -141,6 +141,25 @@ func Limit(l event.Limit) string {
 	return text
 }
 
+// Use describes how much of a limit is in use, and when there is room for one more attempt;
+// "" if neither is known.
+func Use(l event.Limit, now time.Time) string {
+	var all []string
+	if l.Used != nil {
+		all = append(all, figure.Number(*l.Used)+" in use")
+	}
+	switch wait := l.RoomAt.Sub(now); {
+	case l.RoomAt.IsZero() && l.Used == nil:
+	case l.RoomAt.IsZero(), wait <= 0:
+		if l.Kind != control.Concurrency.String() || l.Used == nil || *l.Used < l.Size {
+			all = append(all, "room now")
+		}
+	default:
+		all = append(all, "room in "+window(wait))
+	}
+	return strings.Join(all, ", ")
+}
+
 // window returns the length of a window. A learned one is seldom a round number: more than
 // three digits of it are left out.
 func window(d time.Duration) string {

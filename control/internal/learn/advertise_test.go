@@ -155,6 +155,39 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 	}
 }
 
+func TestTheUseOfAdvertisedLimits(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		p    provider
+		want [3]Use // after ten attempts in ten seconds, half a window later, and a whole one
+	}{
+		{"a fixed window", provider{shape: fixed, units: 10, length: time.Minute, round: ms}, [3]Use{{10, 60 * sec}, {10, 60 * sec}, {0, 0}}},
+		{"a sliding window", provider{shape: sliding, units: 10, length: time.Minute, round: ms}, [3]Use{{10, 60 * sec}, {10, 60 * sec}, {0, 0}}},
+		{"a bucket", provider{shape: bucket, units: 10, length: time.Minute, round: ms, named: true}, [3]Use{{9, 0}, {4, 0}, {0, 0}}},
+	} {
+		l := New(Config{Ceiling: ms, Initial: ms, Slowest: time.Hour})
+		now := time.Duration(0)
+		for i := range 10 {
+			now = time.Duration(i) * sec
+			l.Sent(now, 1)
+			f, _ := tt.p.arrives(now)
+			l.Advertise(now, now+ms, false, f)
+			l.Observe(Outcome{Sent: now, Now: now + ms, Class: Admitted, Estimate: 1, Cost: 1})
+		}
+		for i, want := range tt.want {
+			at := now + 100*ms + time.Duration(i)*32*sec
+			uses := l.Uses(at, nil)
+			if len(uses) != 1 {
+				t.Fatalf("%s: %d limits are in use", tt.name, len(uses))
+			}
+			got := uses[0]
+			if wait := max(0, want.Free-at); math.Abs(got.Used-want.Used) > 1 || (max(0, got.Free-at)-wait).Abs() > sec {
+				t.Errorf("%s: at %v %.1f are in use and room in %v, want %.0f and %v", tt.name, at, got.Used, got.Free-at, want.Used, wait)
+			}
+		}
+	}
+}
+
 func TestPlentyIsLeftOfAnUnusedLimit(t *testing.T) {
 	for _, tt := range []struct {
 		quota, left, spent float64

@@ -125,6 +125,33 @@ func TestAWindowLetsNoMoreThanItsSizeIntoItsLength(t *testing.T) {
 	}
 }
 
+func TestTheUseOfHeldLimits(t *testing.T) {
+	now := 100 * sec
+	l := New(Config{Ceiling: ms, Initial: ms, Slowest: time.Hour})
+	l.h, l.clock, l.last, l.flying = *sentEvenly(now, sec, 10), now, now, 3
+	w := &window{low: 60 * sec, high: 60 * sec, climb: 1, hits: 9}
+	w.size = amounts{10, 10, 0}
+	r := newRate(now, 0.5, 0.5)
+	l.limits = []limit{w, &flight{size: 3}, &flight{size: 4}, r}
+	for _, tt := range []struct {
+		at   time.Duration
+		want []Use
+	}{
+		{now, []Use{{10, 151 * sec}, {3, never}, {3, now}, {-1, 102 * sec}}},
+		{now + 55*sec, []Use{{5, now + 55*sec}, {3, never}, {3, now + 55*sec}, {-1, now + 55*sec}}},
+	} {
+		got := l.Uses(tt.at, nil)
+		for i := range tt.want {
+			if math.Abs(got[i].Used-tt.want[i].Used) > 1 || (got[i].Free-tt.want[i].Free).Abs() > sec {
+				t.Errorf("at %v limit %d: %+v, want %+v", tt.at, i, got[i], tt.want[i])
+			}
+		}
+	}
+	if held := l.Limits(nil); len(held) != len(l.Uses(now, nil)) {
+		t.Errorf("uses of %d limits", len(held))
+	}
+}
+
 func TestAWindowIsRecountedInTheUnitThatExplainsARefusal(t *testing.T) {
 	now := 100 * sec
 	for _, tt := range []struct {

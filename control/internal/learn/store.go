@@ -82,6 +82,59 @@ func (l *Law) Limits(to []Found) []Found {
 	return to
 }
 
+// Use is how much of a limit is in use.
+type Use struct {
+	Used float64       // in the limit's unit; negative if unknown
+	Free time.Duration // when there is room for an attempt of mean cost; never if an answer decides
+}
+
+// Uses appends how much of each limit of [Law.Limits] is in use now, in the same order.
+func (l *Law) Uses(now time.Duration, to []Use) []Use {
+	v := l.view()
+	v.now = max(v.now, now)
+	for _, x := range l.limits {
+		u := Use{Used: -1, Free: x.free(v, v.mean[cost])}
+		switch x := x.(type) {
+		case *flight:
+			u.Used = float64(v.flying)
+		case *window:
+			u.Used = x.used(v, x.unit, v.now, x.length(v.now))
+		}
+		to = append(to, u)
+	}
+	for i := range l.headers {
+		if t := &l.headers[i]; t.at >= 0 && !t.gone {
+			to = append(to, t.use(v))
+		}
+	}
+	return to
+}
+
+// use returns how much is in use by the newest response and what was sent since.
+func (t *advertised) use(v view) Use {
+	need := t.need(v.mean[cost])
+	u := Use{Used: max(0, t.quota-t.left+t.spent), Free: v.now}
+	passed := v.now >= t.whole || t.whole <= t.at
+	switch {
+	case t.quota <= 0:
+		return Use{Used: -1, Free: v.now}
+	case t.shape == sliding && t.longest > 0:
+		u.Used = t.others + t.share*v.h.used(t.unit(), v.now, t.length())
+		if u.Used+need > t.quota {
+			u.Free = max(v.now, t.slide(v, need))
+		}
+	case passed:
+		u.Used = 0
+	case t.shape == bucket && t.slow > 0:
+		u.Used = max(0, u.Used-t.slow*(v.now-t.at).Seconds())
+		u.Free += seconds((u.Used + need - t.quota) / t.slow)
+	case u.Used+need > t.quota:
+		u.Free = t.whole
+	}
+	u.Used = min(u.Used, t.quota)
+	return u
+}
+
 // found returns the limit for display.
 func (t *advertised) found() Found {
 	f := Found{
