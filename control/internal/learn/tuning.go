@@ -93,6 +93,8 @@ const (
 	betterUnit = 0.015
 	// After a window is dropped, this part of its mean rate counts as admitted.
 	wasWindow = 0.9
+	// With fewer units than this, a window that refuses too early is longer than assumed.
+	fewUnits = 4.0
 	// A window that explained this many refusals is not dropped in favour of another limit.
 	sureHits = 4
 	// A test of a limit starts after this many attempts without a refusal, later after each

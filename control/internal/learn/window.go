@@ -303,7 +303,10 @@ func (w *window) ended(v view, b *block) bool {
 	if high >= w.low && high < w.high {
 		w.high = high
 	}
-	if low > w.low && low <= w.high {
+	switch {
+	case low > w.high && w.unit != busy && w.size[attempts] < fewUnits: // with so few, a margin of the size delays nothing
+		w.low, w.high = w.high, min(high, low+low/100)
+	case low > w.low && low <= w.high:
 		w.low = low
 	}
 	w.low = min(w.low, w.high)
