@@ -375,7 +375,7 @@ func (l *Law) pace(v view, t time.Duration) float64 {
 	span := max(time.Second, 8*l.shown)
 	from := max(t-span, l.freed, l.began)
 	lately := max(v.h.until(attempts, t)-v.h.until(attempts, from)+1, 1) / max((t-from).Seconds(), 0.05)
-	from = max(l.freed, l.began)
+	from = max(l.freed, l.began, t-max(paceSpan, paceIntervals*l.shown))
 	return max(lately, (v.h.until(attempts, t)-v.h.until(attempts, from))/max((t-from).Seconds(), 1))
 }
 

@@ -152,6 +152,57 @@ func TestTheUseOfHeldLimits(t *testing.T) {
 	}
 }
 
+func TestAWindowOfFewUnitsThatRefusesTooEarlyIsLonger(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		size      float64
+		unit      unit
+		apart     time.Duration // between attempts, the last of which is refused
+		low, high time.Duration // the length afterwards
+	}{
+		{"one unit, and the attempt before is 6 s old", 1, attempts, 6 * sec, 5900 * ms, 6060 * ms},
+		{"one unit, refused when the window predicts", 1, attempts, 5800 * ms, 5800 * ms, 5900 * ms},
+		{"ten units, whose margin keeps attempts apart", 10, attempts, 600 * ms, 5700 * ms, 5900 * ms},
+		{"one second of work", 1, busy, 6 * sec, 5700 * ms, 5900 * ms},
+	} {
+		now := 100 * sec
+		h := &history{}
+		for i := range 20 {
+			h.add(now-time.Duration(20-i)*tt.apart, amounts{1, 1, 1})
+		}
+		w := &window{unit: tt.unit, low: 5700 * ms, high: 5900 * ms, climb: 1, hits: 9}
+		w.size = amounts{tt.size, tt.size, tt.size}
+		b := &block{began: now, noticed: now, lastRefused: now, release: now + sec, refusals: 1}
+		if agrees := w.ended(view{now: now + sec, h: h, mean: amounts{1, 1, 1}}, b); !agrees || w.low != tt.low || w.high != tt.high {
+			t.Errorf("%s: agrees %v, %v to %v, want %v to %v", tt.name, agrees, w.low, w.high, tt.low, tt.high)
+		}
+	}
+}
+
+func TestThePaceBeforeARefusalIsThatOfItsTime(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		fast, slow int // attempts in a second and in ten, one after another
+		low, high  float64
+	}{
+		{"slow for long", 600, 150, 0.09, 0.13},
+		{"fast until now", 600, 0, 0.9, 1.1},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		now := time.Duration(0)
+		for i := range tt.fast + tt.slow {
+			if now += sec; i >= tt.fast {
+				now += 9 * sec
+			}
+			l.h.add(now, amounts{1, 1, 0})
+		}
+		l.shown = 10 * sec
+		if got := l.pace(l.view(), now); got < tt.low || got > tt.high {
+			t.Errorf("%s: %.3f/s, want %g to %g", tt.name, got, tt.low, tt.high)
+		}
+	}
+}
+
 func TestAWindowIsRecountedInTheUnitThatExplainsARefusal(t *testing.T) {
 	now := 100 * sec
 	for _, tt := range []struct {

@@ -41,6 +41,9 @@ const (
 	// A cycle with fewer attempts is no evidence alone and continues through the block.
 	// Meanwhile the pace is multiplied by shortCut.
 	minCycle, shortCut = 10.0, 0.7
+	// The pace before a refusal is at least the mean of this time and of as many intervals:
+	// what was before may have been under another limit.
+	paceSpan, paceIntervals = time.Minute, 100
 	// A refusal in the first part of a climb comes too early, so the next climb starts
 	// lower; one in the last part confirms the bracket. The logarithm of the step down is
 	// within these bounds.
