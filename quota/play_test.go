@@ -74,7 +74,7 @@ func (p *play) news(now time.Duration) (all []string) {
 			s += " " + e.CapType
 		case quota.EventAdaptiveScale:
 			s = fmt.Sprintf("%s x%v", e.Scope, e.Factor)
-		case quota.EventResume, quota.EventConfig: // the name says it all
+		case quota.EventResume, quota.EventConfig, quota.EventFleet: // the name says it all
 		}
 		all = append(all, s+when(e.Instant))
 	}
