@@ -236,11 +236,12 @@ func (g *Governor) found(now time.Duration, all []event.Limit, pool *pacing.Pool
 			}
 		}
 		if i < len(uses) {
-			if u := uses[i]; u.Used >= 0 {
+			u := uses[i]
+			if u.Used >= 0 {
 				one.Used = new(math.Round(u.Used))
 			}
-			if uses[i].Free > now {
-				one.RoomAt = g.wall(uses[i].Free).Round(0)
+			if u.Free > now {
+				one.RoomAt = g.wall(u.Free).Round(0)
 			}
 		}
 		all = append(all, one)

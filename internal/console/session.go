@@ -123,6 +123,17 @@ func (v *visit) form() error {
 	return nil
 }
 
+// operatorForm is form, of a user who may change something.
+func (v *visit) operatorForm() error {
+	if err := v.form(); err != nil {
+		return err
+	}
+	if !v.operates() {
+		return errOperator
+	}
+	return nil
+}
+
 // links are the one-time links that nobody has opened yet, by the hash of their secret,
 // with the time at which each expires. The zero value is ready.
 type links struct {

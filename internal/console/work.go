@@ -92,11 +92,8 @@ func (c *Console) gaps(v *visit) error {
 // actOnGaps retries, quarantines or releases gaps: the selected ones or, after a
 // confirmation, all gaps of the page's connection and reason.
 func (c *Console) actOnGaps(v *visit) error {
-	if err := v.form(); err != nil {
+	if err := v.operatorForm(); err != nil {
 		return err
-	}
-	if !v.operates() {
-		return errOperator
 	}
 	form := v.r.PostForm
 	change := client.GapChange{Action: collect.GapAction(form.Get("action"))}
@@ -339,11 +336,8 @@ func (c *Console) simulator(v *visit) error {
 
 // simulate runs what the form holds. It ends when the browser goes away.
 func (c *Console) simulate(v *visit) error {
-	if err := v.form(); err != nil {
+	if err := v.operatorForm(); err != nil {
 		return err
-	}
-	if !v.operates() {
-		return errOperator
 	}
 	form := v.r.PostForm
 	l := lab{Source: strings.ReplaceAll(form.Get("source"), "\r\n", "\n"), Seed: form.Get("seed"), Chosen: form["law"], Picked: form.Get("scenario"), Family: form.Get("family"), Member: form.Get("member"), Drawn: form.Get("drawn")}

@@ -228,7 +228,7 @@ func TestGoldenMembers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		archive.Check(t, name, fmt.Sprintf("%d attempts, %d refused, longest block %.3f s\n", r.Attempts, r.Throttled, r.LongestBlockS))
+		archive.Check(t, name, fmt.Sprintf("%d attempts, %d refused, max block %.3f s\n", r.Attempts, r.Throttled, r.LongestBlockS))
 	}
 	archive.Only(t, names)
 }
