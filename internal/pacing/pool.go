@@ -283,3 +283,60 @@ func (l *Pool) hear(facts []control.Fact) {
 		}
 	}
 }
+
+// turns measures how often waiting attempts of a pool are served.
+type turns struct {
+	waiting int
+	granted time.Duration // when a waiting attempt was last served
+	gap     time.Duration // moving average of the time between two such instants
+}
+
+const (
+	// gapShare is the divisor for the weight of the latest gap in the average.
+	gapShare = 16
+	// maxGap bounds a gap, as a multiple of the average.
+	maxGap = 4
+)
+
+// Wait counts an attempt that begins to wait, Leave one that stops waiting.
+func (l *Pool) Wait(now time.Duration) {
+	if l.turns.waiting == 0 {
+		l.turns.granted = now
+	}
+	l.turns.waiting++
+}
+
+// Leave undoes Wait.
+func (l *Pool) Leave() { l.turns.waiting-- }
+
+// Serve records that a waiting attempt was served.
+func (l *Pool) Serve(now time.Duration) {
+	t := &l.turns
+	gap := now - t.granted
+	t.granted = now
+	if t.gap == 0 {
+		t.gap = gap
+		return
+	}
+	// The end of a window, or of a Retry-After, is not the usual gap between two
+	// attempts.
+	t.gap += (min(gap, maxGap*t.gap) - t.gap) / gapShare
+}
+
+// After estimates how long after the first waiting attempt the one goes that has n before
+// it.
+func (l *Pool) After(n int64) time.Duration {
+	took := float64(n) * float64(l.law.Interval())
+	if b, ok := l.law.(bursts); ok {
+		took = float64(b.After(float64(n)))
+	}
+	return time.Duration(min(max(took, float64(n)*float64(l.turns.gap)), float64(maxAfter)))
+}
+
+// maxAfter bounds an estimated wait.
+const maxAfter = 365 * 24 * time.Hour
+
+// bursts is a law that knows how many attempts could go at once now.
+type bursts interface {
+	After(n float64) time.Duration
+}

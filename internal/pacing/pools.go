@@ -20,6 +20,9 @@ import (
 // Two pools can be refused by limits of their own at the same time. If instead the
 // account's limit refuses, every attempt has the same chance of being refused. So the
 // account's limit is given up if one pool keeps being refused while others come through.
+//
+// A limit has one end. So refusals that ask for very different waits are not attributed to
+// one limit.
 type pools struct {
 	of    map[string]*Pool
 	known map[string]control.State // states of pools that were evicted or restored
@@ -36,7 +39,28 @@ type blocked struct {
 	shared bool          // it is attributed to the account
 	known  bool          // the pool was close to a known limit of its own
 	began  time.Duration // when the refused attempt was sent
+	asked  asked         // the wait that its last refusal asked for
 	before control.State // the law's state before the refusal
+}
+
+// asked is a wait that a provider asked for; zero if it asked for none.
+type asked struct{ wait, until time.Duration }
+
+// The waits of two refusals by one limit differ by no more than a factor and a constant:
+// waits are rounded, and may grow with each refusal.
+const (
+	growth   = 4
+	rounding = 5 * time.Second
+)
+
+// agrees reports whether a refusal that asks for a wait may be due to the same limit. A wait
+// that is over counts in full, as the provider may ask for the same one again.
+func (a asked) agrees(now, wait time.Duration) bool {
+	left := a.until - now
+	if left <= 0 {
+		left = a.wait
+	}
+	return left == 0 || wait == 0 || max(left, wait) <= growth*min(left, wait)+rounding
 }
 
 // use counts the attempts of a pool.
@@ -69,6 +93,7 @@ type shared struct {
 	pairs   int           // refusals of one pool while another was blocked
 	needs   int           // pairs needed to show the limit again after it was given up
 	refused time.Duration // when the last refusal was received
+	asked   asked         // the wait that the account's last refusal asked for
 	through uint64        // attempts that came through, sent after the refusal before
 
 	// The last refusal counts as evidence for a limit of the pool once the next attempt
@@ -263,7 +288,7 @@ func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 	if t.place.epoch == c.epoch && p.use.epoch == c.epoch {
 		p.use.refused++
 	}
-	wide := c.wide(t, o)
+	wide := c.wide(now, t, o)
 	if c.shared.shown {
 		c.weigh(now, t)
 	}
@@ -276,12 +301,15 @@ func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 	if began {
 		p.blocked.known = p.foretold()
 	}
-	if !wide && c.blockedToo(t) {
+	if o.RetryAfter > 0 && p.blocked.on {
+		p.blocked.asked = asked{o.RetryAfter, now + o.RetryAfter}
+	}
+	if !wide && c.blockedToo(now, t, o.RetryAfter) {
 		c.shared.pairs++
 		wide = c.shared.shown || c.shared.pairs >= c.shared.needs
 	}
 	if wide {
-		c.whole(t)
+		c.whole(now, t, o.RetryAfter)
 	}
 	return c.either(p, c.Pool.settle(now, t, o, nil, !wide), pool)
 }
@@ -307,10 +335,12 @@ func (c *Core) either(p *Pool, account, pool effect) Effects {
 func effects(l *Pool, e effect) Effects { return Effects{Rate: e.tell, Pool: l, Change: e.change} }
 
 // wide reports whether a refusal concerns the whole account.
-func (c *Core) wide(t *Ticket, o *Outcome) bool {
+func (c *Core) wide(now time.Duration, t *Ticket, o *Outcome) bool {
 	switch {
 	case o.Account:
 		return true
+	case !c.shared.asked.agrees(now, o.RetryAfter):
+		return false
 	case c.shared.shown && t.pool.blocked.on && c.others(t.pool) > 0:
 		return false // other attempts came through since the pool was refused
 	}
@@ -320,18 +350,24 @@ func (c *Core) wide(t *Ticket, o *Outcome) bool {
 // blockedToo reports whether another pool is blocked, so that this refusal is evidence
 // for a limit of the account: nothing came through since that block began, nor of this
 // pool before it. Two pools that were both expected to reach limits of their own are no
-// evidence.
-func (c *Core) blockedToo(t *Ticket) bool {
+// evidence, nor are refusals that ask for very different waits.
+func (c *Core) blockedToo(now time.Duration, t *Ticket, wait time.Duration) bool {
 	p := t.pool
 	if t.place.epoch == c.epoch && t.place.order != p.use.refused {
 		return false // earlier attempts are in flight and may come through
 	}
 	for _, l := range c.of {
-		if l != p && l.blocked.on && c.admitted < l.blocked.began && (!l.blocked.known || !p.blocked.known) {
+		if l != p && c.supports(now, l, wait) && (!l.blocked.known || !p.blocked.known) {
 			return true
 		}
 	}
 	return false
+}
+
+// supports reports whether the block of a pool may be due to the same limit as a refusal that
+// asks for a wait: nothing came through since it began.
+func (c *Core) supports(now time.Duration, l *Pool, wait time.Duration) bool {
+	return l.blocked.on && c.admitted < l.blocked.began && l.blocked.asked.agrees(now, wait)
 }
 
 // foretold reports whether the law knew, when the pool was refused, of a limit that was
@@ -343,14 +379,18 @@ func (l *Pool) foretold() bool {
 
 // whole attributes a refusal to the account. The refused pools also wait by their own
 // laws, and forget it once an attempt comes through.
-func (c *Core) whole(t *Ticket) {
-	if s := &c.shared; !s.shown {
+func (c *Core) whole(now time.Duration, t *Ticket, wait time.Duration) {
+	s := &c.shared
+	if !s.shown {
 		*s = shared{shown: true, before: c.law.State(), epoch: s.epoch + 1, needs: s.needs}
+	}
+	if wait > 0 {
+		s.asked = asked{wait, now + wait}
 	}
 	t.pool.blocked.shared = true
 	began := t.sent
 	for _, l := range c.of {
-		if l.blocked.on && c.admitted < l.blocked.began {
+		if c.supports(now, l, wait) {
 			began = min(began, l.blocked.began)
 			c.rest(l.cooldown, l.cooldownWhy)
 			l.blocked.shared = true
@@ -431,61 +471,4 @@ func (l *Pool) forget(before control.State) {
 	}
 	_ = law.Restore(before) // the law's own state is valid
 	l.law, l.blocked, l.objected = law, blocked{}, len(l.heard) > 0
-}
-
-// turns measures how often waiting attempts of a pool are served.
-type turns struct {
-	waiting int
-	granted time.Duration // when a waiting attempt was last served
-	gap     time.Duration // moving average of the time between two such instants
-}
-
-const (
-	// gapShare is the divisor for the weight of the latest gap in the average.
-	gapShare = 16
-	// maxGap bounds a gap, as a multiple of the average.
-	maxGap = 4
-)
-
-// Wait counts an attempt that begins to wait, Leave one that stops waiting.
-func (l *Pool) Wait(now time.Duration) {
-	if l.turns.waiting == 0 {
-		l.turns.granted = now
-	}
-	l.turns.waiting++
-}
-
-// Leave undoes Wait.
-func (l *Pool) Leave() { l.turns.waiting-- }
-
-// Serve records that a waiting attempt was served.
-func (l *Pool) Serve(now time.Duration) {
-	t := &l.turns
-	gap := now - t.granted
-	t.granted = now
-	if t.gap == 0 {
-		t.gap = gap
-		return
-	}
-	// The end of a window, or of a Retry-After, is not the usual gap between two
-	// attempts.
-	t.gap += (min(gap, maxGap*t.gap) - t.gap) / gapShare
-}
-
-// After estimates how long after the first waiting attempt the one goes that has n before
-// it.
-func (l *Pool) After(n int64) time.Duration {
-	took := float64(n) * float64(l.law.Interval())
-	if b, ok := l.law.(bursts); ok {
-		took = float64(b.After(float64(n)))
-	}
-	return time.Duration(min(max(took, float64(n)*float64(l.turns.gap)), float64(maxAfter)))
-}
-
-// maxAfter bounds an estimated wait.
-const maxAfter = 365 * 24 * time.Hour
-
-// bursts is a law that knows how many attempts could go at once now.
-type bursts interface {
-	After(n float64) time.Duration
 }

@@ -187,6 +187,57 @@ func TestARefusalOfTheAccountHoldsAllPools(t *testing.T) {
 	}
 }
 
+// Two pools are refused in one block. If both refusals ask for about the same wait, the limit
+// may be the account's, and a third pool waits too. If one asks for much longer, it is a limit
+// of its own.
+func TestRefusalsOfOneLimitAskForTheSameWait(t *testing.T) {
+	for _, c := range []struct {
+		first, second time.Duration // what the refusals ask for
+		free          time.Duration // when a third pool may go; 0 is at once
+	}{
+		{60 * sec, 58 * sec, 61 * sec},
+		{5 * sec, 10 * sec, 13 * sec}, // grows with each refusal
+		{sec, 958 * sec, 0},
+		{958 * sec, sec, 0},
+		{0, 20 * sec, 23 * sec}, // the first says nothing
+	} {
+		core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: ms, Initial: sec, Passive: true, NoBreaker: true}))
+		a, _, _ := core.Admit(sec, pacing.Attempt{Ready: sec, Pool: core.In(sec, "a")})
+		core.Settle(sec, a, pacing.Outcome{Class: reason.Throttled, RetryAfter: c.first})
+		b, _, _ := core.Admit(2*sec, pacing.Attempt{Ready: 2 * sec, Pool: core.In(2*sec, "b")})
+		core.Settle(3*sec, b, pacing.Outcome{Class: reason.Throttled, RetryAfter: c.second})
+		d := core.Ask(3*sec, pacing.Attempt{Ready: 3 * sec, Pool: core.In(3*sec, "c")})
+		if d.OK != (c.free == 0) || d.At < c.free {
+			t.Errorf("after refusals that ask for %v and %v another pool may go: %+v, want not before %v", c.first, c.second, d, c.free)
+		}
+	}
+}
+
+// The account has shown a limit that asks for a second's wait. When one pool then asks for
+// a quarter of an hour, the others go on after that second.
+func TestALongWaitOfOnePoolHoldsNoOther(t *testing.T) {
+	core := newCore(t, noJitter(pacing.Config{Law: "cycle", Ceiling: 10 * ms, Initial: 50 * ms, Passive: true, NoBreaker: true}))
+	day := window(300, 15*time.Minute)
+	got := drive(core, 10*time.Minute, func(pool string, now time.Duration) pacing.Outcome {
+		switch {
+		case now > 4*sec && now < 5*sec:
+			return pacing.Outcome{Class: reason.Throttled, RetryAfter: sec}
+		case pool == "m1" && !day(now):
+			return pacing.Outcome{Class: reason.Throttled, RetryAfter: 15*time.Minute - now}
+		}
+		return granted
+	}, append(workersOf("m1", 2), append(workersOf("m2", 2), workersOf("m3", 2)...)...)...)
+	long := got["m1"].refusedAt[got["m1"].refused-1]
+	if long < 5*sec {
+		t.Fatal("m1 did not reach its own limit")
+	}
+	for _, pool := range []string{"m2", "m3"} {
+		if n := within(got[pool].okAt, long, long+30*sec); n < 100 {
+			t.Errorf("%d calls of %s in the half minute after m1 was to wait for a quarter of an hour", n, pool)
+		}
+	}
+}
+
 // Another pool goes on at once.
 func TestRetryAfterHoldsItsPoolOnly(t *testing.T) {
 	core := newCore(t, noJitter(pacing.Config{Passive: true, NoBreaker: true}))
