@@ -350,34 +350,41 @@ func TestSnapshotSaysUnknownBeforeTheFirstResponse(t *testing.T) {
 
 func TestSnapshotShowsLimitsAndTheirProvenance(t *testing.T) {
 	owners := []event.Limit{
-		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
+		{Kind: "token_bucket", Size: 240, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1, Used: new(0.0)},
 		{Kind: "concurrency", Size: 3, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1, Used: new(0.0)},
 	}
 	for _, law := range []string{"aimd", "cycle"} {
-		var events []event.Event
-		g := newGovernor(t, headway.Config{Law: law, MaxInFlight: 3, OnEvent: func(e event.Event) { events = append(events, e) }})
-		if diff := cmp.Diff(owners, g.Snapshot().Limits); diff != "" {
-			t.Errorf("%s, before the first response (-want +got):\n%s", law, diff)
-		}
-		acquire(t, g).Settle(headway.Outcome{Class: reason.OK, Facts: []control.Fact{
-			{Name: "requests", Quota: 60, Remaining: 59, Window: time.Minute, Reset: time.Minute},
-			{Name: "a name, with\nmore", PerCost: true, Refills: true, Quota: -1, Remaining: 5, Window: -1, Reset: -1},
-			{Name: "slots", InFlight: true, Quota: 4, Remaining: 3, Window: -1, Reset: -1},
-		}})
-		want := append(slices.Clone(owners),
-			event.Limit{Kind: "fixed_window", Size: 60, WindowS: 60, Unit: event.UnitRequests, Pool: "requests", Provenance: event.Advertised, Confidence: 1},
-			event.Limit{Kind: "token_bucket", Unit: event.UnitCost, Provenance: event.Advertised, Confidence: 1},
-			event.Limit{Kind: "concurrency", Size: 4, Unit: event.UnitRequests, Pool: "slots", Provenance: event.Advertised, Confidence: 1})
-		if law == "cycle" {
-			want[2].Used = new(1.0)
-		}
-		got := g.Snapshot().Limits
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", law, diff)
-		}
-		if law == "aimd" && (len(events) == 0 || !cmp.Equal(events[0].Limits, got)) {
-			t.Errorf("the events are %+v", events)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			var events []event.Event
+			g := newGovernor(t, headway.Config{Law: law, MaxInFlight: 3, OnEvent: func(e event.Event) { events = append(events, e) }})
+			if diff := cmp.Diff(owners, g.Snapshot().Limits); diff != "" {
+				t.Errorf("%s, before the first response (-want +got):\n%s", law, diff)
+			}
+			acquire(t, g).Settle(headway.Outcome{Class: reason.OK, Facts: []control.Fact{
+				{Name: "requests", Quota: 60, Remaining: 59, Window: time.Minute, Reset: time.Minute},
+				{Name: "a name, with\nmore", PerCost: true, Refills: true, Quota: -1, Remaining: 5, Window: -1, Reset: -1},
+				{Name: "slots", InFlight: true, Quota: 4, Remaining: 3, Window: -1, Reset: -1},
+			}})
+			want := append(slices.Clone(owners),
+				event.Limit{Kind: "fixed_window", Size: 60, WindowS: 60, Unit: event.UnitRequests, Pool: "requests", Provenance: event.Advertised, Confidence: 1},
+				event.Limit{Kind: "token_bucket", Unit: event.UnitCost, Provenance: event.Advertised, Confidence: 1},
+				event.Limit{Kind: "concurrency", Size: 4, Unit: event.UnitRequests, Pool: "slots", Provenance: event.Advertised, Confidence: 1})
+			want[0].Used, want[0].RoomAt = new(1.0), time.Now().Add(250*time.Millisecond).Round(0)
+			if law == "cycle" {
+				want[2].Used = new(1.0)
+			}
+			got := g.Snapshot().Limits
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", law, diff)
+			}
+			if law == "aimd" && (len(events) == 0 || !cmp.Equal(events[0].Limits, got)) {
+				t.Errorf("the events are %+v", events)
+			}
+			time.Sleep(250 * time.Millisecond)
+			if l := g.Snapshot().Limits[0]; *l.Used != 0 || !l.RoomAt.IsZero() {
+				t.Errorf("after the ceiling's interval %+v", l)
+			}
+		})
 	}
 }
 

@@ -194,18 +194,22 @@ func (g *Governor) Pace(pool string) (interval time.Duration) {
 // g.mu must be held.
 func (g *Governor) limits(now time.Duration, pool *pacing.Pool) []event.Limit {
 	if pool == &g.core.Pool {
-		return g.found(now, g.owned(), pool)
+		return g.found(now, g.owned(now), pool)
 	}
 	return g.found(now, nil, pool)
 }
 
 // owned returns the limits that the owner set.
-func (g *Governor) owned() (all []event.Limit) {
+func (g *Governor) owned(now time.Duration) (all []event.Limit) {
 	if c := g.core.Ceiling(); !g.set.unbounded {
-		all = append(all, event.Limit{
+		l := event.Limit{
 			Kind: control.TokenBucket.String(), Size: event.PerMinute(c), WindowS: 60,
-			Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1,
-		})
+			Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1, Used: new(0.0),
+		}
+		if at := g.core.Spaced(); at > now {
+			*l.Used, l.RoomAt = 1, g.wall(at).Round(0)
+		}
+		all = append(all, l)
 	}
 	if n := g.core.MaxInFlight(); n > 0 {
 		all = append(all, event.Limit{

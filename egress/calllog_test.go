@@ -575,13 +575,37 @@ func TestAQuotaThatStandsAloneIsWaitedForFirst(t *testing.T) {
 	}
 }
 
+// TestBudgetsSayHowMuchOfThemIsUsed, and when there is room.
+func TestBudgetsSayHowMuchOfThemIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := generous()
+		config.Global = quota.Limits{CallsPerMinute: 60, Burst: 2}
+		config.Models = map[string]quota.Model{"others": {Limits: quota.Limits{MaxDailyCalls: 2}}}
+		m := &mirror{body: usual, header: http.Header{"Content-Type": {"application/json"}}}
+		x := newRig(t, provider.OpenAI, m, func(p *egress.Provider, _ *egress.Options) { p.Approver, p.Pacing = newLedger(t, config), nil })
+		for range 2 {
+			if res, _, err := x.ask(t, "POST", "/p/v1/chat/completions", chatBody("m", false)); err != nil || res.StatusCode != 200 {
+				t.Fatal(res, err)
+			}
+		}
+		want := []event.Limit{
+			{Kind: "token_bucket", Size: 60, WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1, Used: new(2.0), RoomAt: time.Now().Add(time.Second).Round(0)},
+			{Kind: "fixed_window", Size: 2, WindowS: 86_400, Unit: event.UnitRequests, Pool: "others", Provenance: event.Owner, Confidence: 1, Used: new(2.0), RoomAt: time.Now().Add(24 * time.Hour).Round(0)},
+		}
+		if d := cmp.Diff(want, x.proxy.Status()[0].Limits); d != "" {
+			t.Errorf("(-want +got):\n%s", d)
+		}
+		x.settled(t)
+	})
+}
+
 // budgets are those of a rig as they are made.
 func budgets(t *testing.T, x *rig) []event.Limit {
 	t.Helper()
 	global := x.quota.Config().Global
 	return []event.Limit{
-		{Kind: "token_bucket", Size: float64(global.CallsPerMinute), WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1},
-		{Kind: "token_bucket", Size: float64(global.TokensPerMinute), WindowS: 60, Unit: event.UnitTokens, Provenance: event.Owner, Confidence: 1},
+		{Kind: "token_bucket", Size: float64(global.CallsPerMinute), WindowS: 60, Unit: event.UnitRequests, Provenance: event.Owner, Confidence: 1, Used: new(0.0)},
+		{Kind: "token_bucket", Size: float64(global.TokensPerMinute), WindowS: 60, Unit: event.UnitTokens, Provenance: event.Owner, Confidence: 1, Used: new(0.0)},
 	}
 }
 

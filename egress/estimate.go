@@ -218,35 +218,50 @@ func (p *Proxy) RestoreUnasked(now time.Time, all map[string]map[string]time.Tim
 }
 
 // budgets returns the limits of a quota for all calls of a provider and for its models,
-// without those for tenants and agents.
-func budgets(c *quota.Config) (all []event.Limit) {
-	all = limitsOf(c.Global, "", nil)
+// without those for tenants and agents. If the quota tells how much is used, they say so.
+func budgets(c *quota.Config, by configured) (all []event.Limit) {
+	uses := func(string) []quota.Forecast { return nil }
+	if f, ok := by.(forecaster); ok {
+		uses = func(model string) []quota.Forecast { return f.Forecast(quota.Scope{Model: model}) }
+	}
+	all = limitsOf(c.Global, "", uses(""), nil)
 	for _, model := range slices.Sorted(maps.Keys(c.Models)) {
-		all = limitsOf(c.Models[model].Limits, model, all)
+		all = limitsOf(c.Models[model].Limits, model, uses(model), all)
 	}
 	return all
 }
 
 // limitsOf appends limits of a quota's pool.
-func limitsOf(l quota.Limits, pool string, to []event.Limit) []event.Limit {
-	add := func(kind control.Kind, size, windowS float64, unit string) {
-		if size > 0 && windowS > 0 {
-			to = append(to, event.Limit{
-				Kind: kind.String(), Size: size, WindowS: windowS, Unit: unit, Pool: pool, Provenance: event.Owner, Confidence: 1,
-			})
+func limitsOf(l quota.Limits, pool string, uses []quota.Forecast, to []event.Limit) []event.Limit {
+	now := time.Now()
+	add := func(budget string, kind control.Kind, size, windowS float64, unit string) {
+		if size <= 0 || windowS <= 0 {
+			return
 		}
+		one := event.Limit{
+			Kind: kind.String(), Size: size, WindowS: windowS, Unit: unit, Pool: pool, Provenance: event.Owner, Confidence: 1,
+		}
+		for _, u := range uses {
+			if u.Budget == budget {
+				one.Used = new(float64(u.Size - u.Remaining))
+				if u.RoomIn > 0 && u.RoomIn != quota.Never {
+					one.RoomAt = now.Add(u.RoomIn).Round(0)
+				}
+			}
+		}
+		to = append(to, one)
 	}
 	const minute, day = 60, 86_400
 	calls := float64(l.CallsPerMinute)
 	if l.RefillPerSecond > 0 {
 		calls = l.RefillPerSecond * minute
 	}
-	add(control.TokenBucket, calls, minute, event.UnitRequests)
-	add(control.TokenBucket, float64(l.TokensPerMinute), minute, event.UnitTokens)
-	add(control.TokenBucket, float64(l.InputTokensPerMinute), minute, event.UnitInputTokens)
-	add(control.TokenBucket, float64(l.OutputTokensPerMinute), minute, event.UnitOutputTokens)
-	add(control.SlidingWindow, float64(l.SoftTokenBudget), float64(l.SoftTokenWindowMS)/1000, event.UnitTokens)
-	add(control.FixedWindow, float64(l.MaxDailyCalls), day, event.UnitRequests)
-	add(control.FixedWindow, float64(l.MaxDailyTokens), day, event.UnitTokens)
+	add("calls", control.TokenBucket, calls, minute, event.UnitRequests)
+	add("tokens", control.TokenBucket, float64(l.TokensPerMinute), minute, event.UnitTokens)
+	add("inputTokens", control.TokenBucket, float64(l.InputTokensPerMinute), minute, event.UnitInputTokens)
+	add("outputTokens", control.TokenBucket, float64(l.OutputTokensPerMinute), minute, event.UnitOutputTokens)
+	add("softTokens", control.SlidingWindow, float64(l.SoftTokenBudget), float64(l.SoftTokenWindowMS)/1000, event.UnitTokens)
+	add(quota.DailyCalls, control.FixedWindow, float64(l.MaxDailyCalls), day, event.UnitRequests)
+	add(quota.DailyTokens, control.FixedWindow, float64(l.MaxDailyTokens), day, event.UnitTokens)
 	return to
 }

@@ -444,7 +444,7 @@ func TestBudgetsAreLimitsOfTheOwner(t *testing.T) {
 			"a": {Limits: quota.Limits{InputTokensPerMinute: 10, OutputTokensPerMinute: 20, MaxDailyCalls: 7}},
 		},
 	}
-	if got := limitsOf(quota.Limits{SoftTokenBudget: 90}, "", nil); got != nil {
+	if got := limitsOf(quota.Limits{SoftTokenBudget: 90}, "", nil, nil); got != nil {
 		t.Errorf("a budget without a window is %v", got)
 	}
 	limit := func(kind string, size, windowS float64, unit, pool string) event.Limit {
@@ -460,7 +460,7 @@ func TestBudgetsAreLimitsOfTheOwner(t *testing.T) {
 		limit("token_bucket", 500, 60, event.UnitTokens, "b"),
 		limit("sliding_window", 90, 1.5, event.UnitTokens, "b"),
 	}
-	if diff := cmp.Diff(want, budgets(&c)); diff != "" {
+	if diff := cmp.Diff(want, budgets(&c, nil)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -28,7 +28,8 @@ const (
 
 // Approver is a quota, such as a *governor.Governor. If it has the method
 // Away() bool, answers say while the server of shared budgets is away; if it has
-// Config() quota.Config, refusals report the limits in RateLimit fields. If it has the method
+// Config() quota.Config, refusals report the limits in RateLimit fields, and with
+// Forecast(quota.Scope) []quota.Forecast the status says how much of them is used. If it has the method
 // Reserve of a governor and the provider is paced, a call waits for both in the pacing queue.
 // Otherwise it waits for the quota first.
 type Approver interface {
@@ -45,6 +46,11 @@ type Approver interface {
 
 // configured is a quota that reports its limits.
 type configured interface{ Config() quota.Config }
+
+// forecaster is a quota that reports how much of its limits is used.
+type forecaster interface {
+	Forecast(s quota.Scope) []quota.Forecast
+}
 
 // Provider is one upstream. Name and Description are required; the zero value of any other
 // field means its default.

@@ -105,7 +105,7 @@ func (p *Proxy) Status() []ProviderStatus {
 		s.BoundBy = c.boundBy
 		c.mu.Unlock()
 		if q, ok := u.Approver.(configured); ok {
-			s.Limits = budgets(new(q.Config()))
+			s.Limits = budgets(new(q.Config()), q)
 		}
 		if s.Keys = u.keyStatus(); s.Keys == nil && u.paced() {
 			s.Pacing = new(u.credentials[0].Pacing.Snapshot())

@@ -162,8 +162,8 @@ type Limit struct {
 	Provenance Provenance `json:"provenance"`
 	// Confidence is from 0 to 1; 1 for a limit that the owner set.
 	Confidence float64 `json:"confidence"`
-	// Used is how many units are in use, of what this process knows; nil, and absent in
-	// JSON, if that is unknown.
+	// Used is how many units are in use, of what this process knows: of a bucket, those
+	// that it has not regained yet. nil, and absent in JSON, if that is unknown.
 	Used *float64 `json:"used,omitempty"`
 	// RoomAt is when there is room for one more attempt; zero, and absent in JSON, if there
 	// is room now or if that is unknown.

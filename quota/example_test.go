@@ -150,10 +150,10 @@ func ExampleGovernor_Forecast() {
 		g.Approve(time.Duration(i)*10*time.Second, quota.Request{Model: "small", InputTokens: 100})
 	}
 	for _, f := range g.Forecast(4*time.Minute, quota.Scope{Model: "small"}) {
-		fmt.Println(f.Budget, f.Remaining, f.PerMinute, f.RunsOutIn, f.Early())
+		fmt.Println(f.Budget, f.Remaining, "of", f.Size, f.PerMinute, f.RunsOutIn, f.Early())
 	}
 	// Output:
-	// dailyTokens 8000 200 40m0s true
+	// dailyTokens 8000 of 10000 200 40m0s true
 }
 
 func ExampleDecision_Refusal() {

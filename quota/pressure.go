@@ -197,7 +197,9 @@ type Forecast struct {
 	// Budget is calls, tokens, inputTokens or outputTokens (buckets), softTokens,
 	// dailyTokens or dailyCalls.
 	Budget string `json:"budget"`
-	// Remaining may be negative. PerMinute is the recent use.
+	// Size is all that the budget can hold. Remaining may be negative. PerMinute is the
+	// recent use.
+	Size      int64 `json:"size"`
 	Remaining int64 `json:"remaining"`
 	PerMinute int64 `json:"perMinute"`
 	// RunsOutIn is how long the budget lasts, including refill or the sliding of the
@@ -206,6 +208,9 @@ type Forecast struct {
 	// EndsIn is when the window ends: when an unused bucket would be full, after the soft
 	// window's span, or at the end of the day.
 	EndsIn time.Duration `json:"endsIn"`
+	// RoomIn is how long it takes until the budget has room for one call or token; 0 if it
+	// has now, [Never] if that depends on calls under way.
+	RoomIn time.Duration `json:"roomIn"`
 }
 
 // Early reports whether the budget runs out before its window ends.
@@ -233,31 +238,47 @@ func (g *Governor) Forecast(now time.Duration, s Scope) []Forecast {
 		if k == calls {
 			rate = made
 		}
-		f := g.forecast(n, kindNames[k], whole(b.level), rate, b.wait(r, r.capacity))
+		f := g.forecast(n, kindNames[k], r.capacity/nano, whole(b.level), rate, b.wait(r, r.capacity))
 		// Refill over a span makes the budget last longer.
 		in := share(int64(g.span), int64(r.num), int64(r.den)*nano)
 		f.RunsOutIn = lasts(f.Remaining, rate-in, g.span)
+		f.RoomIn = b.wait(r, nano)
 		all = append(all, f)
 	}
 	if w := n.window; w != nil {
-		f := g.forecast(n, "softTokens", l.softBudget-w.sum, used, l.softSpan)
+		f := g.forecast(n, "softTokens", l.softBudget, l.softBudget-w.sum, used, l.softSpan)
+		f.RoomIn = w.falls(l.softBudget-1, now) - now
 		if !w.heads(l.softBudget) {
 			f.RunsOutIn = Never
 		}
 		all = append(all, f)
 	}
 	if l.dailyTokens != noCap {
-		all = append(all, g.forecast(n, DailyTokens, l.dailyTokens-n.dayTokens, used, l.calendar.end-now))
+		all = append(all, g.forecastDay(now, n, DailyTokens, l.dailyTokens, n.dayTokens, n.dayUsed(), used))
 	}
 	if l.dailyCalls != noCap {
-		all = append(all, g.forecast(n, DailyCalls, l.dailyCalls-n.dayCalls, made, l.calendar.end-now))
+		all = append(all, g.forecastDay(now, n, DailyCalls, l.dailyCalls, n.dayCalls, n.dayCalls-n.callsPending, made))
 	}
 	return all
 }
 
-func (g *Governor) forecast(n *node, budget string, remaining, rate int64, ends time.Duration) Forecast {
+// forecastDay returns the forecast of a daily cap; spent is the part of taken that will not be
+// given back.
+func (g *Governor) forecastDay(now time.Duration, n *node, budget string, size, taken, spent, rate int64) Forecast {
+	f := g.forecast(n, budget, size, size-taken, rate, n.limits.calendar.end-now)
+	switch {
+	case taken < size:
+	case spent < size:
+		f.RoomIn = Never
+	default:
+		f.RoomIn = f.EndsIn
+	}
+	return f
+}
+
+func (g *Governor) forecast(n *node, budget string, size, remaining, rate int64, ends time.Duration) Forecast {
 	return Forecast{
-		Scope: n.scope, Budget: budget, Remaining: remaining,
+		Scope: n.scope, Budget: budget, Size: size, Remaining: remaining,
 		PerMinute: share(rate, int64(time.Minute), int64(g.span)),
 		RunsOutIn: lasts(remaining, rate, g.span), EndsIn: ends,
 	}

@@ -399,6 +399,46 @@ func TestForecasts(t *testing.T) {
 	}
 }
 
+// Each budget says how much it holds, and when it has room for one call or token.
+func TestForecastsSayWhenThereIsRoom(t *testing.T) {
+	type use struct {
+		size, remaining int64
+		room            time.Duration
+	}
+	const turn = 12 * 60 * minute // the day ends at midnight
+	c := oneModel(quota.Limits{CallsPerMinute: 60, Burst: 2, SoftTokenBudget: 100, SoftTokenWindowMS: 60_000, MaxDailyTokens: 150, MaxDailyCalls: 2})
+	g := governor(t, c)
+	is := func(at time.Duration, want map[string]use) {
+		t.Helper()
+		got := map[string]use{}
+		for _, f := range g.Forecast(at, quota.Scope{Model: "m"}) {
+			got[f.Budget] = use{f.Size, f.Remaining, f.RoomIn}
+		}
+		if len(got) != len(want) {
+			t.Errorf("budgets are %v", got)
+		}
+		for budget, w := range want {
+			if got[budget] != w {
+				t.Errorf("at %v %s is %v, want %v", at, budget, got[budget], w)
+			}
+		}
+	}
+	is(0, map[string]use{"calls": {2, 2, 0}, "softTokens": {100, 100, 0}, "dailyTokens": {150, 150, 0}, "dailyCalls": {2, 2, 0}})
+	first := approve(t, g, 0, ask(50)).Permit
+	second := approve(t, g, 0, ask(50)).Permit
+	// Two calls were made; of the tokens, both hold 50.
+	is(sec/2, map[string]use{"calls": {2, 0, sec / 2}, "softTokens": {100, 0, 61*sec - sec/2}, "dailyTokens": {150, 50, 0}, "dailyCalls": {2, 0, turn - sec/2}})
+	settle(t, g, sec, first, 50)
+	settle(t, g, sec, second, 100)
+	is(sec, map[string]use{"calls": {2, 1, 0}, "softTokens": {100, -50, 60 * sec}, "dailyTokens": {150, 0, turn - sec}, "dailyCalls": {2, 0, turn - sec}})
+
+	held := governor(t, oneModel(quota.Limits{MaxDailyTokens: 50}))
+	approve(t, held, 0, ask(50))
+	if f := held.Forecast(0, quota.Scope{Model: "m"})[0]; f.RoomIn != quota.Never || f.Remaining != 0 {
+		t.Errorf("%+v: a call under way may give back what it holds", f)
+	}
+}
+
 func TestHeadingForTheEndOfADayRaisesSoftPressureEarly(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		c := oneModel(quota.Limits{MaxDailyTokens: 12_000})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -217,22 +218,60 @@ func (a *API) latest(ctx context.Context, m known) (Rate, error) {
 	if m.Live != nil || m.run == "" {
 		return m.Rate, nil
 	}
-	if known, ok := a.ended.of(m.run); ok && m.over {
-		m.Rate.Rate, m.Limits = known.Rate, known.Limits
-		return m.Rate, nil
-	}
-	events, err := a.o.Reader.Events(ctx, m.run)
-	var last event.Event
-	for _, e := range events {
-		if e.Rate != nil {
-			last = event.Event{Rate: e.Rate, Limits: e.Limits}
+	last, ok := a.ended.of(m.run)
+	if !ok || !m.over {
+		events, err := a.o.Reader.Events(ctx, m.run)
+		if err != nil {
+			return m.Rate, err
+		}
+		if last = LastRate(events); m.over {
+			a.ended.keep(m.run, last)
 		}
 	}
-	if err == nil && m.over {
-		a.ended.keep(m.run, last)
-	}
 	m.Rate.Rate, m.Limits = last.Rate, last.Limits
-	return m.Rate, err
+	if !m.Running {
+		m.Limits = Idle(last, time.Now())
+	}
+	return m.Rate, nil
+}
+
+// LastRate returns the last event of a run that has a rate, reduced to what rates are made of.
+func LastRate(events []event.Event) (last event.Event) {
+	for _, e := range events {
+		if e.Rate != nil {
+			last = event.Event{At: e.At, Note: e.Note, Rate: e.Rate, Limits: e.Limits}
+		}
+	}
+	return last
+}
+
+// Idle returns the limits of a run's last rate as they are now, if nothing was sent since the
+// run ended. Of a window it is at most so much that is in use. How much it is, is unknown if
+// the event does not come from the run's end.
+func Idle(last event.Event, now time.Time) []event.Limit {
+	all := slices.Clone(last.Limits)
+	passed := now.Sub(last.At)
+	for i := range all {
+		l := &all[i]
+		used, roomAt := l.Used, l.RoomAt
+		l.Used, l.RoomAt = nil, time.Time{}
+		if last.Note != "end" || passed < 0 {
+			continue
+		}
+		if roomAt.After(now) {
+			l.RoomAt = roomAt
+		}
+		switch {
+		case used == nil:
+		case l.Kind == "concurrency", l.WindowS > 0 && passed >= l.Window():
+			l.Used = new(0.0)
+		case l.Kind == "token_bucket" && l.WindowS > 0:
+			l.Used = new(max(0, math.Ceil(*used-l.Size*passed.Seconds()/l.WindowS)))
+		case l.WindowS > 0 && (roomAt.IsZero() || roomAt.After(now)):
+			l.Used = used // some of it has come back already, if the window slides
+		}
+	}
+	return all
 }
 
 // maxEnded bounds the number of runs whose last rate is kept.

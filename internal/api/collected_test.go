@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/headway-go/headway/collect"
+	"github.com/headway-go/headway/event"
 	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/audit"
 	"github.com/headway-go/headway/internal/golden"
@@ -345,4 +346,39 @@ func TestOneSimulationRunsAtATimeAndEndsWithItsClient(t *testing.T) {
 	w := newWorld(t, func(o *api.Options) { o.Simulator = nil })
 	into[api.Problem](t, w.do("GET", "/v1/simulator", "admin", ""), 404)
 	into[api.Problem](t, w.do("POST", "/v1/simulator", "admin", `{"source":"","laws":["cycle"]}`), 404)
+}
+
+// What was in use at the end of a run comes back as time passes.
+func TestLimitsOfAnEndedRunAreThoseOfNow(t *testing.T) {
+	minute := func(kind string, used *float64, roomAt time.Time) event.Limit {
+		return event.Limit{Kind: kind, Size: 60, WindowS: 60, Used: used, RoomAt: roomAt}
+	}
+	in := func(d time.Duration) time.Time { return began.Add(d) }
+	for name, c := range map[string]struct {
+		end   event.Limit
+		after time.Duration
+		used  *float64
+		room  time.Time
+	}{
+		"a window that is full":      {minute("fixed_window", new(60.0), in(40*time.Second)), 30 * time.Second, new(60.0), in(40 * time.Second)},
+		"one that has ended":         {minute("fixed_window", new(60.0), in(40*time.Second)), time.Minute, new(0.0), time.Time{}},
+		"one that has room":          {minute("sliding_window", new(20.0), time.Time{}), 30 * time.Second, new(20.0), time.Time{}},
+		"one that has room again":    {minute("sliding_window", new(60.0), in(time.Second)), 30 * time.Second, nil, time.Time{}},
+		"a bucket that fills":        {minute("token_bucket", new(50.0), time.Time{}), 30 * time.Second, new(20.0), time.Time{}},
+		"attempts under way":         {event.Limit{Kind: "concurrency", Size: 4, Used: new(1.0)}, time.Second, new(0.0), time.Time{}},
+		"unknown use":                {minute("token_bucket", nil, in(time.Hour)), time.Second, nil, in(time.Hour)},
+		"a window of unknown length": {event.Limit{Kind: "fixed_window", Size: 60, Used: new(5.0)}, time.Hour, nil, time.Time{}},
+	} {
+		last := event.Event{At: began, Note: "end", Limits: []event.Limit{c.end}}
+		want := c.end
+		want.Used, want.RoomAt = c.used, c.room
+		if d := cmp.Diff([]event.Limit{want}, api.Idle(last, in(c.after))); d != "" {
+			t.Errorf("%s (-want +got):\n%s", name, d)
+		}
+		last.Note = "speed_up" // of a run that was killed
+		want.Used, want.RoomAt = nil, time.Time{}
+		if d := cmp.Diff([]event.Limit{want}, api.Idle(last, in(c.after))); d != "" {
+			t.Errorf("%s, killed (-want +got):\n%s", name, d)
+		}
+	}
 }

@@ -174,6 +174,19 @@ func TestStatusSaysWherePagesAreLeft(t *testing.T) {
 	}
 }
 
+// Before its first refusal a client that starts passive has no rate.
+func TestABackoffFromNoRateSaysSo(t *testing.T) {
+	r := event.NewRate(time.Second, 0)
+	for at, want := range map[float64]string{0: "ago at an unknown rate (rate_limited)", 500: "ago at 2/s (rate_limited)"} {
+		r.LastBackoff = &event.Backoff{Reason: reason.RateLimited.Reason(), AtIntervalMS: at, At: time.Now()}
+		for _, got := range []string{rateText(r), rateStatus{Pacing: &collect.Pacing{IntervalMS: 1000}, Rate: r}.text()} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q, want %q in it", got, want)
+			}
+		}
+	}
+}
+
 func TestTheUseOfLimitsIsShown(t *testing.T) {
 	soon := time.Now().Add(90 * time.Second)
 	for _, tt := range []struct {
@@ -185,6 +198,8 @@ func TestTheUseOfLimitsIsShown(t *testing.T) {
 		{event.Limit{Kind: "fixed_window", Size: 200, Used: new(200.0), RoomAt: soon.Add(-time.Hour)}, "200 in use, room now"},
 		{event.Limit{Kind: "token_bucket", Size: 20, RoomAt: soon}, "room in 1m30s"},
 		{event.Limit{Kind: "concurrency", Size: 4, Used: new(4.0)}, "4 in use"},
+		{event.Limit{Kind: "fixed_window", Size: 200, Used: new(200.0)}, "200 in use"},        // calls under way hold them
+		{event.Limit{Kind: "token_bucket", Size: 20, Used: new(30.0)}, "30 in use, room now"}, // its burst is larger
 		{event.Limit{Kind: "concurrency", Size: 4, Used: new(3.0)}, "3 in use, room now"},
 		{event.Limit{Kind: "token_bucket", Size: 20}, ""},
 	} {

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +10,7 @@ import (
 	root "github.com/headway-go/headway"
 	"github.com/headway-go/headway/collect"
 	"github.com/headway-go/headway/event"
+	"github.com/headway-go/headway/internal/api"
 	"github.com/headway-go/headway/internal/figure"
 	"github.com/headway-go/headway/internal/story"
 )
@@ -25,7 +25,9 @@ func newLimits() *cobra.Command {
 committed page of the run under way, else as the last run left them; with --server
 also those of what is proxied now. A limit is the owner's (configured), advertised (by
 the provider's responses) or learned (by the control law, with a confidence from 0 to
-1). What is not known is shown as unknown.`,
+1). How much of a limit is in use, and when there is room, is what the daemon or the last
+run knows of: of a bucket, what it has not regained yet, and of a window, after a run, at
+most so much. What is not known is shown as unknown.`,
 		Example: `  headway limits
   headway limits chat-archive --json`,
 		Args: atMostOne("the connection"),
@@ -78,16 +80,9 @@ func readRate(cmd *cobra.Command, r collect.Reader, c collect.ConnectionStatus) 
 		return s, nil
 	}
 	events, err := r.Events(cmd.Context(), c.LastRun.ID)
-	for _, e := range events {
-		if e.Rate != nil {
-			s.Rate, s.Limits = e.Rate, e.Limits
-		}
-	}
-	if !s.Running { // what was in use then is not now
-		s.Limits = slices.Clone(s.Limits)
-		for i := range s.Limits {
-			s.Limits[i].Used, s.Limits[i].RoomAt = nil, time.Time{}
-		}
+	last := api.LastRate(events)
+	if s.Rate, s.Limits = last.Rate, last.Limits; !s.Running {
+		s.Limits = api.Idle(last, time.Now())
 	}
 	return s, err
 }
@@ -102,7 +97,7 @@ func (s rateStatus) text() string {
 			text += fmt.Sprintf(", ceiling %s", figure.Rate(s.Rate.CeilingRatePerMin))
 		}
 		if b := s.Rate.LastBackoff; b != nil {
-			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
+			text += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), story.BackoffRate(b), b.Reason)
 		}
 	}
 	if s.Rate != nil {

@@ -90,7 +90,7 @@ func rateText(r *event.Rate) string {
 	}
 	s := story.OfCeiling(r)
 	if b := r.LastBackoff; b != nil {
-		s += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), figure.Rate(60000/b.AtIntervalMS), b.Reason)
+		s += fmt.Sprintf(", last back-off %s ago at %s (%s)", ago(b.At), story.BackoffRate(b), b.Reason)
 	} else {
 		s += ", no back-off"
 	}

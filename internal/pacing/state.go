@@ -1,11 +1,13 @@
 package pacing
 
 import (
+	"math"
 	"slices"
 	"time"
 
 	"github.com/headway-go/headway/breaker"
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/pace"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -81,6 +83,12 @@ func (l *Pool) Burst() (attempts float64, after time.Duration) {
 		attempts, after = max(attempts, b.Limit), max(after, b.Window)
 	}
 	return attempts, after
+}
+
+// Spaced returns when the owner's ceiling allows the next attempt. Before the first attempt it
+// is the smallest instant there is.
+func (l *Pool) Spaced() time.Duration {
+	return l.gcra.Next(pace.Params{Tolerance: math.MaxInt64, Ceiling: l.set.params.Ceiling})
 }
 
 // Uses appends how much of each of the pool's limits is in use, in the order of Limits.

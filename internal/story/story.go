@@ -63,11 +63,20 @@ func Event(e event.Event) string {
 		verb := map[string]string{"speed_up": "speeding up to ", "back_off": "slowing down to ", "end": "rate at the end "}[e.Note]
 		text := verb + OfCeiling(e.Rate)
 		if b := e.Rate.LastBackoff; b != nil && e.Note == "back_off" {
-			text += fmt.Sprintf(": %s at %s", Reason(b.Reason), figure.Rate(60000/b.AtIntervalMS))
+			text += fmt.Sprintf(": %s at %s", Reason(b.Reason), BackoffRate(b))
 		}
 		return text
 	}
 	return string(e.Type)
+}
+
+// BackoffRate describes the rate at which a back-off happened. It is unknown where nothing was
+// paced before.
+func BackoffRate(b *event.Backoff) string {
+	if b.AtIntervalMS <= 0 {
+		return "an " + Unknown + " rate"
+	}
+	return figure.Rate(60000 / b.AtIntervalMS)
 }
 
 // phase says where a run went on.
@@ -149,11 +158,9 @@ func Use(l event.Limit, now time.Time) string {
 		all = append(all, figure.Number(*l.Used)+" in use")
 	}
 	switch wait := l.RoomAt.Sub(now); {
-	case l.RoomAt.IsZero() && l.Used == nil:
-	case l.RoomAt.IsZero(), wait <= 0:
-		if l.Kind != control.Concurrency.String() || l.Used == nil || *l.Used < l.Size {
-			all = append(all, "room now")
-		}
+	case l.RoomAt.IsZero() && (l.Used == nil || l.Kind != control.TokenBucket.String() && *l.Used >= l.Size):
+	case wait <= 0:
+		all = append(all, "room now")
 	default:
 		all = append(all, "room in "+window(wait))
 	}
