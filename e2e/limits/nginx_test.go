@@ -292,7 +292,7 @@ sink: {jsonl: {dir: ./out}}
 // minute where nothing is wrong, one that is measured up to an hour.
 func TestMain(m *testing.M) {
 	if name := os.Getenv(asMember); name != "" {
-		if err := member(name, os.Getenv("DOCUMENTS"), os.Getenv("FIRST"), os.Getenv("FLEET")); err != nil {
+		if err := member(name); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
