@@ -239,6 +239,39 @@ func TestRestoreClampsOrRefuses(t *testing.T) {
 	}
 }
 
+// A rate that is slower than the initial interval is raised for a later run, which may find
+// another limit, and kept by a law that goes on at once. A pace that was just refused, while nothing
+// else is known, is none to start with.
+func TestResumeKeepsASlowRate(t *testing.T) {
+	slow := control.State{Law: "cycle", Version: 1, Interval: sec, Data: []byte(`{"found":[{"kind":"rate","size":0.1,"high":0.11,"confidence":0.9}]}`)}
+	for name, tt := range map[string]struct {
+		take func(*control.Cycle, control.State) error
+		want time.Duration
+	}{
+		"restored": {(*control.Cycle).Restore, sec},
+		"resumed":  {(*control.Cycle).Resume, 10 * sec},
+	} {
+		law := newLaw(t, "cycle", control.Params{}).(*control.Cycle)
+		if err := tt.take(law, slow); err != nil {
+			t.Fatal(err)
+		}
+		if got := law.Limits(nil); len(got) != 1 || got[0].Size != 1/tt.want.Seconds() {
+			t.Errorf("%s: %+v, want one in %v", name, got, tt.want)
+		}
+	}
+	law := newLaw(t, "cycle", control.Params{Ceiling: ms})
+	now := time.Duration(0)
+	for ; law.Interval() > 50*ms; now += law.Interval() {
+		law.Sent(now, 1)
+		law.Observe(control.Observation{Sent: now, Now: now + ms, Class: reason.OK, Estimate: 1, Cost: 1})
+	}
+	law.Sent(now, 1)
+	law.Observe(control.Observation{Sent: now, Now: now + ms, Class: reason.Throttled, Estimate: 1, Cost: 1})
+	if got := law.State().Interval; got != sec {
+		t.Errorf("after the first refusal %v is stored, want %v", got, sec)
+	}
+}
+
 func ExampleNew() {
 	p, _ := control.Params{Ceiling: 100 * time.Millisecond}.Resolve()
 	law, _ := control.New("aimd", &p)

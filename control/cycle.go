@@ -208,18 +208,30 @@ func kindOf(f learn.Found) Kind {
 // cycleVersion is of the stored state.
 const cycleVersion = 1
 
-// State is the interval, never slower than the initial one, and what is held.
+// State is the interval, never slower than the initial one, and what is held. While nothing is known
+// but that a pace was refused, it is the initial interval.
 func (c *Cycle) State() State {
-	data, err := json.Marshal(c.law.Store())
+	stored, interval := c.law.Store(), min(c.law.Interval(), c.params.Initial)
+	if len(stored.Found) == 0 && c.law.Waiting() {
+		interval = c.params.Initial
+	}
+	data, err := json.Marshal(stored)
 	if err != nil { // no number here is infinite
 		data = nil
 	}
-	return State{Law: c.Name(), Version: cycleVersion, Interval: min(c.law.Interval(), c.params.Initial), Data: data}
+	return State{Law: c.Name(), Version: cycleVersion, Interval: interval, Data: data}
 }
 
 // Restore starts from stored limits; the first attempts still go at the initial
 // interval.
-func (c *Cycle) Restore(s State) error {
+func (c *Cycle) Restore(s State) error { return c.start(s, c.law.Restore) }
+
+// Resume is Restore for a state that was in use until now, elsewhere: a rate that is slower than
+// the initial interval stays as slow.
+func (c *Cycle) Resume(s State) error { return c.start(s, c.law.Resume) }
+
+// start starts from a state, which a function of the law takes in.
+func (c *Cycle) start(s State, take func(learn.Stored, time.Duration) error) error {
 	switch {
 	case s.Law != c.Name():
 		return fmt.Errorf("control: the state is of law %q, not %q", s.Law, c.Name())
@@ -234,7 +246,7 @@ func (c *Cycle) Restore(s State) error {
 			return fmt.Errorf("control: the stored limits cannot be read: %w", err)
 		}
 	}
-	if err := c.law.Restore(stored, s.Interval); err != nil {
+	if err := take(stored, s.Interval); err != nil {
 		return fmt.Errorf("control: %w", err)
 	}
 	return nil

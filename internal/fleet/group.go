@@ -37,6 +37,7 @@ type group struct {
 	smooth    time.Duration // until then permits keep to the sustained rate
 
 	known      bool          // something was learned, here or by a previous server
+	recalled   bool          // what is known was stored, and a member may know it better
 	dirty      bool          // states have changed since they were sent
 	soon       bool          // send the states at once
 	sent       time.Duration // when the states were last sent
@@ -112,7 +113,7 @@ func (g *group) enter(now time.Duration, number uint64, h *pacing.Hello, rules *
 	if fresh {
 		g.begin(now, h, rules)
 	}
-	g.restore(now, h.States)
+	g.restore(h.States, h.Away > 0 || h.Alone)
 	g.publish(now, h.Published)
 	if h.Alone { // its recent attempts are unknown
 		g.restart(now)
@@ -154,7 +155,8 @@ func (g *group) begin(now time.Duration, h *pacing.Hello, rules *pacing.Rules) {
 		before = g.server.saved
 	}
 	if before != nil {
-		g.restore(now, before)
+		g.restore(before, false)
+		g.recalled = true
 		g.restart(now)
 	}
 }
@@ -174,16 +176,21 @@ func (g *group) restart(now time.Duration) {
 // paid may be in the future.
 const maxWhole = 24 * time.Hour
 
-// restore restores a member's states if nothing was learned yet.
-func (g *group) restore(now time.Duration, states map[string]control.State) {
-	if g.known || len(states) == 0 || len(g.tickets) > 0 || g.core.Known() {
+// restore starts from a member's states if nothing was learned yet; exactly if they are live, in use
+// until now.
+func (g *group) restore(states map[string]control.State, live bool) {
+	if g.known && !(live && g.recalled) || len(states) == 0 || len(g.tickets) > 0 || g.core.Known() {
 		return
 	}
-	pools := maps.Clone(states)
-	delete(pools, "")
-	g.core.RestorePools(pools)
-	if s, ok := states[""]; ok && g.core.Restore(s) == nil {
-		g.known, g.dirty = true, true
+	account, pools := g.core.Restore, g.core.RestorePools
+	if live {
+		account, pools = g.core.Resume, g.core.ResumePools
+	}
+	others := maps.Clone(states)
+	delete(others, "")
+	pools(others)
+	if s, ok := states[""]; ok && account(s) == nil {
+		g.known, g.dirty, g.recalled = true, true, false
 	}
 }
 
@@ -257,7 +264,7 @@ func (g *group) withdraw(m *member) {
 
 // take handles a member's message.
 func (g *group) take(now time.Duration, m *member, in *pacing.ToServer) {
-	g.restore(now, in.States)
+	g.restore(in.States, false)
 	g.publish(now, in.Published)
 	for pool, facts := range in.Advertised {
 		g.core.Advertise(now, pool, facts)

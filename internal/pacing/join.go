@@ -31,7 +31,7 @@ func (c *Core) Hello(now time.Duration, config Config) Hello {
 	m := c.member
 	return Hello{
 		Member: m.id, Config: config, Away: m.members, States: c.States(),
-		Debt: max(0, m.next-now, m.paid-now), Hold: max(0, c.cooldown-now),
+		Debt: max(0, m.next-now, m.paid-now), Hold: max(0, c.cooldown-now, m.hold(now, &c.Pool).until-now),
 		Alone: m.stand == alone, Published: maps.Clone(m.published),
 	}
 }

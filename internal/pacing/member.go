@@ -109,6 +109,9 @@ func (m *member) ask(c *Core, now time.Duration, a *Attempt) (d Decision, accoun
 		d.At, d.Reason = Forever, reason.Concurrency
 		return d, account, true
 	}
+	if h := m.hold(now, c.poolOf(a.Pool)); h.until > d.At {
+		return Decision{At: h.until, Reason: h.why, Bound: h.bound, Pool: a.Pool}, account, true
+	}
 	return d, account, now < m.next
 }
 
@@ -137,12 +140,21 @@ func (m *member) permitted(c *Core, now time.Duration, a *Attempt, ceiling pace.
 	if d.Reason == reason.None {
 		d.Reason = reason.Pacing
 	}
-	for _, h := range m.holds {
-		if now < h.until && (h.pool == "" || h.pool == l.name) && (d.At == Forever || h.until > d.At) {
-			d.At, d.Reason, d.Bound = h.until, h.why, h.bound
-		}
+	if h := m.hold(now, l); now < h.until {
+		d.At, d.Reason, d.Bound = h.until, h.why, h.bound
 	}
 	return d
+}
+
+// hold returns the longest wait of a pool that the server has announced; its until is 0 if there is
+// none left.
+func (m *member) hold(now time.Duration, l *Pool) (longest hold) {
+	for _, h := range m.holds {
+		if now < h.until && (h.pool == "" || h.pool == l.name) && h.until > longest.until {
+			longest = h
+		}
+	}
+	return longest
 }
 
 // take uses a permit for an attempt; ahead reports whether it was granted ahead of need.
@@ -383,7 +395,7 @@ func (m *member) lose(now time.Duration, how Loss) {
 		m.drop()
 	}
 	m.forget()
-	m.asked, m.held, m.holds = nil, nil, nil
+	m.asked, m.held = nil, nil
 	switch {
 	case m.stand == alone:
 	case m.members == 0, m.fresh:
@@ -403,7 +415,10 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 		m.interval, m.flight, m.paid = n.Interval, n.Flight, posted+n.Debt
 	}
 	m.why, m.bound = n.Reason, n.Bound
-	m.holds = m.holds[:0]
+	keep := m.away && n.Listens > 0 // the holds of a server that only listens are no limit's
+	if !keep {
+		m.holds = m.holds[:0]
+	}
 	for _, pool := range n.Parts {
 		c.moveCooldown(c.In(now, pool))
 	}
@@ -415,7 +430,9 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 		if h.Reason == reason.Cooldown {
 			l.rest(posted+h.In, why)
 		}
-		m.holds = append(m.holds, hold{pool: h.Pool, until: posted + h.In, why: h.Reason, bound: h.Bound})
+		if !keep {
+			m.holds = append(m.holds, hold{pool: h.Pool, until: posted + h.In, why: h.Reason, bound: h.Bound})
+		}
 	}
 	if n.Listens > 0 {
 		if m.resume = posted + n.Listens; m.away {
@@ -428,7 +445,7 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 		l := c.named(now, name)
 		before := l.law.Interval()
 		law, err := control.New(l.set.law, &l.set.params)
-		if err != nil || law.Restore(s) != nil {
+		if err != nil || resume(law, s) != nil {
 			continue // a state of a different law
 		}
 		l.law, l.objected = law, true

@@ -23,7 +23,7 @@ type Hello struct {
 	States map[string]control.State `json:"states,omitempty"`
 	// Away is set by a member that has lost its server: the number of members that it
 	// knew of. Debt is then the time until the sustained rate has caught up with what was
-	// sent. Hold is the rest of the wait that a refusal asked for.
+	// sent. Hold is the rest of the wait of the account.
 	Away int           `json:"away,omitempty"`
 	Debt time.Duration `json:"debt,omitempty"`
 	Hold time.Duration `json:"hold,omitempty"`

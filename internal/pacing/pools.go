@@ -1,7 +1,6 @@
 package pacing
 
 import (
-	"maps"
 	"time"
 
 	"github.com/headway-go/headway/control"
@@ -25,7 +24,7 @@ import (
 // one limit.
 type pools struct {
 	of    map[string]*Pool
-	known map[string]control.State // states of pools that were evicted or restored
+	known map[string]kept // states of pools that were evicted or restored
 
 	epoch    uint32        // counts the blocks of pools
 	admitted time.Duration // when the last attempt that came through was sent
@@ -118,8 +117,12 @@ func (c *Core) In(now time.Duration, name string) *Pool {
 		made := newPool(c.set, name)
 		l = &made
 		c.of[name] = l
-		if s, ok := c.known[name]; ok {
-			_ = l.Restore(s) // a pool whose state cannot be read starts cold
+		if s, ok := c.known[name]; ok { // a pool whose state cannot be read starts cold
+			if s.live {
+				_ = l.Resume(s.State)
+			} else {
+				_ = l.Restore(s.State)
+			}
 		}
 	}
 	l.use.last = now
@@ -152,44 +155,7 @@ func (c *Core) giveUp() {
 	}
 	delete(c.of, oldest.name)
 	if oldest.Known() {
-		c.keep(oldest.name, oldest.Learned())
-	}
-}
-
-// keep remembers what a pool has learned.
-func (c *Core) keep(name string, s control.State) {
-	if c.known == nil {
-		c.known = make(map[string]control.State)
-	}
-	if _, ok := c.known[name]; !ok && len(c.known) >= keptPools*c.set.maxPools {
-		for other := range c.known { // any
-			delete(c.known, other)
-			break
-		}
-	}
-	c.known[name] = s
-}
-
-// LearnedPools returns the states that a warm start of the pools needs, by name.
-func (c *Core) LearnedPools() map[string]control.State {
-	if len(c.of)+len(c.known) == 0 {
-		return nil
-	}
-	all := make(map[string]control.State, len(c.of)+len(c.known))
-	maps.Copy(all, c.known)
-	for name, l := range c.of {
-		if l.Known() {
-			all[name] = l.Learned()
-		}
-	}
-	return all
-}
-
-// RestorePools restores what pools learned earlier. Each starts from its state when it is
-// first used.
-func (c *Core) RestorePools(all map[string]control.State) {
-	for name, s := range all {
-		c.keep(name, s)
+		c.keep(oldest.name, kept{oldest.Learned(), true})
 	}
 }
 

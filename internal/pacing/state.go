@@ -26,12 +26,24 @@ func (l *Pool) Learned() control.State { return l.law.State() }
 // Restore starts from a state learned earlier, clamped to the ceiling and the initial
 // interval. Call it before the first attempt; an unreadable state is an error and changes
 // nothing. A restored pool is paced from its first attempt, even after a passive start.
-func (l *Pool) Restore(s control.State) error {
-	if err := l.law.Restore(s); err != nil {
-		return err
+func (l *Pool) Restore(s control.State) error { return l.start(l.law.Restore(s)) }
+
+// Resume is Restore for a state that was in use until now, in another core: what is slower than
+// the initial interval stays so.
+func (l *Pool) Resume(s control.State) error { return l.start(resume(l.law, s)) }
+
+// start paces a pool whose law has started from a state, unless that is an error.
+func (l *Pool) start(err error) error {
+	l.objected = l.objected || err == nil
+	return err
+}
+
+// resume makes a law go on from the state of another one.
+func resume(law control.Law, s control.State) error {
+	if l, ok := law.(interface{ Resume(control.State) error }); ok {
+		return l.Resume(s)
 	}
-	l.objected = true
-	return nil
+	return law.Restore(s)
 }
 
 // Law returns the control law's name.
@@ -127,6 +139,58 @@ func (l *Pool) Limits(to []control.Limit) []control.Limit {
 		}
 	}
 	return to
+}
+
+// kept is what a pool has learned; live in this run, or in a fleet until now.
+type kept struct {
+	control.State
+	live bool
+}
+
+// keep remembers what a pool has learned.
+func (c *Core) keep(name string, s kept) {
+	if c.known == nil {
+		c.known = make(map[string]kept)
+	}
+	if _, ok := c.known[name]; !ok && len(c.known) >= keptPools*c.set.maxPools {
+		for other := range c.known { // any
+			delete(c.known, other)
+			break
+		}
+	}
+	c.known[name] = s
+}
+
+// LearnedPools returns the states that a warm start of the pools needs, by name.
+func (c *Core) LearnedPools() map[string]control.State {
+	if len(c.of)+len(c.known) == 0 {
+		return nil
+	}
+	all := make(map[string]control.State, len(c.of)+len(c.known))
+	for name, s := range c.known {
+		all[name] = s.State
+	}
+	for name, l := range c.of {
+		if l.Known() {
+			all[name] = l.Learned()
+		}
+	}
+	return all
+}
+
+// RestorePools restores what pools learned earlier. Each starts from its state when it is
+// first used.
+func (c *Core) RestorePools(all map[string]control.State) {
+	for name, s := range all {
+		c.keep(name, kept{State: s})
+	}
+}
+
+// ResumePools is RestorePools for states that were in use until now, in another core.
+func (c *Core) ResumePools(all map[string]control.State) {
+	for name, s := range all {
+		c.keep(name, kept{s, true})
+	}
 }
 
 // Part moves what the account has learned since before, and its cooldown, to one pool,

@@ -215,6 +215,27 @@ func TestFleetBesideOneProcess(t *testing.T) {
 	}
 }
 
+// What a fleet has learned outlives its server: a limit slower than the initial rate is known
+// exactly afterwards, and nothing is sent while a block lasts that was known before.
+func TestFleetKeepsWhatItKnowsWithoutAServer(t *testing.T) {
+	for seed := range uint64(2) {
+		with := func(lines ...string) *sim.Result {
+			return new(run(t, parse(t, lines...), sim.Options{Law: control.DefaultLaw, Seed: seed}))
+		}
+		slow := with("horizon: 75m", "clients: 8", "fleet: {trip: 20ms, faults: [{at: 50m, for: 30s, kind: away}]}", "owner: {ceiling: 150ms, initial: 1s}",
+			"workload: {kind: backlog, max_in_flight: 16}", "provider:", "  latency: {p50: 10ms, p99: 25ms}", "  limits: [{kind: token_bucket, rate: 40/min, burst: 200}]",
+			"  throttle: {retry_after: seconds}", "  penalty: {base: 3s, factor: 2.6, max: 2m, forgive: 5m}")
+		if *slow.GoodputRatio < 0.95**slow.Fleet.Alone.GoodputRatio {
+			t.Errorf("seed %d, a slow limit: goodput %v, of one process %v", seed, *slow.GoodputRatio, *slow.Fleet.Alone.GoodputRatio)
+		}
+		blocked := with("horizon: 40m", "clients: 4", "fleet: {trip: 2ms, faults: [{at: 7m, for: 20s, kind: away}]}", "owner: {ceiling: 50ms, initial: 1s}",
+			"workload: {kind: backlog, max_in_flight: 4}", "provider:", "  latency: {p50: 100ms, p99: 300ms}", "  limits: [{kind: fixed_window, limit: 1200, window: 10m}]")
+		if blocked.Throttled > blocked.Fleet.Alone.Throttled+10 {
+			t.Errorf("seed %d, a block: %d refused, of one process %d", seed, blocked.Throttled, blocked.Fleet.Alone.Throttled)
+		}
+	}
+}
+
 // The owner's ceiling holds for the sum of a fleet's members, while the server is away too.
 func TestFleetHoldsItsCeilingWithoutAServer(t *testing.T) {
 	r := run(t, parse(t, "horizon: 5m", "clients: 4", "fleet: {trip: 2ms, faults: [{at: 1m, for: 1m, kind: away}, {at: 3m, for: 1m, kind: cut, clients: 2}]}",

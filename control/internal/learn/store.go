@@ -180,6 +180,15 @@ func (l *Law) Store() Stored {
 // [Law.Store]; otherwise Restore returns an error and changes nothing. The interval is
 // clamped to the ceiling and the initial one, and no rate is slower than it.
 func (l *Law) Restore(s Stored, interval time.Duration) error {
+	return l.start(s, interval, 1/l.cfg.Initial.Seconds())
+}
+
+// Resume is Restore for a state that was in use until now: rates may be slower than the initial
+// interval.
+func (l *Law) Resume(s Stored, interval time.Duration) error { return l.start(s, interval, 0) }
+
+// start restores stored limits. Rates that are slower than slow, in attempts a second, are raised to it.
+func (l *Law) start(s Stored, interval time.Duration, slow float64) error {
 	if len(s.Found) > maxLimits {
 		return fmt.Errorf("%d limits are stored, must be at most %d", len(s.Found), maxLimits)
 	}
@@ -194,7 +203,7 @@ func (l *Law) Restore(s Stored, interval time.Duration) error {
 	}
 	var limits []limit
 	for i, f := range s.Found {
-		x, err := l.restored(f)
+		x, err := l.restored(f, slow)
 		if err != nil {
 			return fmt.Errorf("stored limit %d: %w", i, err)
 		}
@@ -224,7 +233,7 @@ func (l *Law) Assume(found []Found) error {
 	return nil
 }
 
-func (l *Law) restored(f Found) (limit, error) {
+func (l *Law) restored(f Found, slow float64) (limit, error) {
 	const huge = 1e15
 	in := func(x, low, high float64) bool { return x >= low && x <= high }
 	if !in(f.Size, slowest, huge) || !in(f.Confidence, 0, 1) {
@@ -235,7 +244,7 @@ func (l *Law) restored(f Found) (limit, error) {
 		if !in(f.High, f.Size, huge) {
 			return nil, fmt.Errorf("high is %v, must be from %v", f.High, f.Size)
 		}
-		low := max(f.Size, 1/l.cfg.Initial.Seconds())
+		low := max(f.Size, slow)
 		return newRate(l.clock, low, max(low, f.High)), nil
 	case Flight:
 		return &flight{size: max(1, math.Floor(f.Size)), testAfter: firstTest}, nil
