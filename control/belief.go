@@ -67,6 +67,9 @@ type Fact struct {
 	// Window is the limit's length, Reset the time until it is whole again;
 	// negative when unknown.
 	Window, Reset time.Duration
+	// Precise says that the response states Reset as a duration with a unit, such as "1s":
+	// it is probably not rounded to seconds.
+	Precise bool
 }
 
 // Limit is one limit that a law goes by.

@@ -89,7 +89,7 @@ func (c *Cycle) Observe(o Observation) Change {
 // learn is the fact as the law has it, from an attempt of that cost.
 func (f *Fact) learn(cost float64) learn.Fact {
 	l := learn.Fact{
-		Name: f.Name, PerCost: f.PerCost, Refills: f.Refills, Quota: f.Quota, Remaining: f.Remaining, Window: f.Window, Reset: f.Reset,
+		Name: f.Name, PerCost: f.PerCost, Refills: f.Refills, Quota: f.Quota, Remaining: f.Remaining, Window: f.Window, Reset: f.Reset, Precise: f.Precise,
 	}
 	if cost > 0 && f.Took > 0 {
 		l.Share = f.Took / cost

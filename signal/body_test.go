@@ -77,7 +77,7 @@ func TestErrorBodies(t *testing.T) {
 		{"OpenAI, organization's spend", 429, nil, `{"error":{"code":"organization_spend_limit_exceeded"}}`, exhausted},
 		{"OpenAI, hard limit with 400", 400, nil, `{"error":{"code":"billing_hard_limit_reached"}}`, exhausted},
 		{"OpenAI, exhaustion is not the minute's reset", 429, []string{"x-ratelimit-remaining-requests", "0", "x-ratelimit-reset-requests", "1s"}, `{"error":{"code":"insufficient_quota"}}`, signal.Signal{
-			Class: reason.Throttled, Exhausted: true, Limits: []signal.Limit{bucket(signal.UnitRequests, unknown, 0, time.Second)},
+			Class: reason.Throttled, Exhausted: true, Limits: []signal.Limit{precise(bucket(signal.UnitRequests, unknown, 0, time.Second))},
 		}},
 		{"OpenAI, overload", 503, nil, `{"error":{"code":"server_is_overloaded"}}`, overloaded},
 		{"OpenAI, other", 400, nil, `{"error":{"type":"invalid_request_error","code":"context_length_exceeded"}}`, rejected},

@@ -341,6 +341,8 @@ func (d *dialect) read(from origin) Limit {
 	}
 	if value := field(h, d.reset); value != "" {
 		l.Reset = readReset(value, from)
+		_, err := time.ParseDuration(value)
+		l.Precise = err == nil && l.Reset > 0
 	}
 	if d.resourceName != "" {
 		l.Name = field(h, d.resourceName)

@@ -199,7 +199,7 @@ func TestConvention(t *testing.T) {
 		{"an epoch that has passed", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "1772712000"}, []signal.Limit{limit("", unknown, unknown, 3, 0)}},
 		{"an absurd epoch", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "1272712000"}, []signal.Limit{limit("", unknown, unknown, 3, unknown)}},
 		{"an absurd number", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "99999999999999999999"}, []signal.Limit{limit("", unknown, unknown, 3, unknown)}},
-		{"a duration", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "1m30s"}, []signal.Limit{limit("", unknown, unknown, 3, 90*time.Second)}},
+		{"a duration", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "1m30s"}, []signal.Limit{precise(limit("", unknown, unknown, 3, 90*time.Second))}},
 		{"a negative duration", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "-1s"}, []signal.Limit{limit("", unknown, unknown, 3, unknown)}},
 		{"an absurd duration", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "9000h"}, []signal.Limit{limit("", unknown, unknown, 3, unknown)}},
 		{"words", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "tomorrow"}, []signal.Limit{limit("", unknown, unknown, 3, unknown)}},
@@ -239,8 +239,8 @@ func TestLanguageModels(t *testing.T) {
 				"x-ratelimit-limit-tokens", "150000", "x-ratelimit-remaining-tokens", "149984", "x-ratelimit-reset-tokens", "6m0s",
 			},
 			[]signal.Limit{
-				bucket(signal.UnitRequests, 60, 59, 12*time.Millisecond),
-				bucket(signal.UnitTokens, 150000, 149984, 6*time.Minute),
+				precise(bucket(signal.UnitRequests, 60, 59, 12*time.Millisecond)),
+				precise(bucket(signal.UnitTokens, 150000, 149984, 6*time.Minute)),
 			},
 		},
 		{
@@ -252,7 +252,7 @@ func TestLanguageModels(t *testing.T) {
 				"x-ratelimit-limit-requests", "0", "x-ratelimit-remaining-requests", "0", "x-ratelimit-reset-requests", "0",
 				"x-ratelimit-limit-tokens", "1000", "x-ratelimit-remaining-tokens", "0", "x-ratelimit-reset-tokens", "1s",
 			},
-			[]signal.Limit{bucket(signal.UnitTokens, 1000, 0, time.Second)},
+			[]signal.Limit{precise(bucket(signal.UnitTokens, 1000, 0, time.Second))},
 		},
 		{
 			"Anthropic", []string{

@@ -96,6 +96,9 @@ type Limit struct {
 	// Reset is the time until the window ends or, if Refills is true, until the quota is
 	// full again.
 	Reset time.Duration
+	// Precise says that Reset is stated as a duration with a unit, such as "1s" or "6ms".
+	// Most providers that do so do not round it to seconds.
+	Precise bool
 	// Refills says that units are restored continuously (a bucket) instead of all at the
 	// end of a window.
 	Refills bool

@@ -51,6 +51,12 @@ func bucket(unit string, quota, remaining int64, reset time.Duration) signal.Lim
 	}
 }
 
+// precise is a limit whose reset is stated as a duration with a unit.
+func precise(l signal.Limit) signal.Limit {
+	l.Precise = true
+	return l
+}
+
 func wantLimits(t *testing.T, got []signal.Limit, want ...signal.Limit) {
 	t.Helper()
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -353,7 +359,9 @@ func TestPropertyConventionRoundTrip(t *testing.T) {
 		header.Set(prefix+"-Remaining", strconv.FormatInt(remaining, 10))
 		header.Set(prefix+"-Reset", written)
 		got := signal.Read(now, 429, header, nil)
-		if diff := cmp.Diff([]signal.Limit{limit("", quota, unknown, remaining, reset)}, got.Limits); diff != "" {
+		want := limit("", quota, unknown, remaining, reset)
+		want.Precise = reset > 0 && written == reset.String()
+		if diff := cmp.Diff([]signal.Limit{want}, got.Limits); diff != "" {
 			t.Fatalf("limits differ (-want +got):\n%s", diff)
 		}
 		if got.HasRetryAfter != (remaining == 0) || (remaining == 0 && got.RetryAfter != reset) {

@@ -92,7 +92,7 @@ func facts(to []control.Fact, s *signal.Signal) []control.Fact {
 	for i := range s.Limits {
 		l := &s.Limits[i]
 		f := control.Fact{
-			Name: l.Name, Refills: l.Refills, Took: float64(l.Took),
+			Name: l.Name, Refills: l.Refills, Precise: l.Precise, Took: float64(l.Took),
 			Quota: float64(l.Quota), Remaining: float64(l.Remaining),
 			Window: l.Window, Reset: l.Reset,
 		}

@@ -14,6 +14,7 @@ type Fact struct {
 	Refills          bool // the name says that units return one by one
 	Quota, Remaining float64
 	Window, Reset    time.Duration
+	Precise          bool // Reset is stated as a duration with a unit
 	// Share is the part of the attempt's cost that counts against the limit, such as the
 	// share of output in all tokens; 0 if unknown.
 	Share float64
@@ -101,6 +102,7 @@ type advertised struct {
 	window  time.Duration // as reported
 	longest time.Duration // the longest reset seen
 	fine    int           // above 0: resets are rounded to milliseconds, not to seconds
+	precise bool          // resets are durations, not instants
 	share   float64       // the part of an attempt's cost that counts
 	grain   float64       // remaining units are rounded down to a multiple of it
 
@@ -181,9 +183,12 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	switch {
 	case f.Reset%time.Millisecond != 0: // derived from the clock
 		t.fine = max(-100, t.fine-1)
-	case f.Reset%time.Second != 0:
+	case f.Reset%time.Second != 0, f.Precise && t.at < 0:
 		t.fine = min(100, t.fine+1)
+	case f.Precise && f.Reset != t.last.reset: // from one whole second to another
+		t.fine = max(-100, t.fine-1)
 	}
+	t.precise = f.Precise
 	if t.fine <= 0 {
 		rounded = time.Second
 	}
@@ -206,8 +211,8 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	if math.Mod(f.Remaining, coarseUnits) != 0 || !t.perCost {
 		t.grain = 1
 	}
-	if t.grain > 1 && t.quota <= t.grain && !refused { // it is always rounded down to none
-		f.Remaining = max(f.Remaining, t.quota-t.share*v.h.used(cost, sent, max(t.length(), f.Reset)))
+	if t.grain > 1 && !refused && (!t.shared || t.quota <= t.grain) {
+		f.Remaining = t.unrounded(v, sent, f)
 	}
 	first, unsure := t.rolled, t.at < 0 // the first response of a window, and the first of all
 	t.rolled, t.gone = false, false
@@ -238,12 +243,17 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 			named.used = used / t.grain
 			t.learn(named, t.fromSending, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}
-		if length := t.length(); t.shape == sliding && v.now-sent < length/20 {
+		if length := t.length(); t.shape == sliding {
 			own := sent
 			if refused {
 				own-- // this shows whether refusals count
 			}
-			t.seen(used - t.share*v.h.used(t.unit(), own, length))
+			others := used - t.share*v.h.used(t.unit(), own, length)
+			if v.now-sent < length/20 {
+				t.seen(others)
+			} else { // what the provider had counted by then is less certain
+				t.others = max(0, t.others+0.05*(others-t.others))
+			}
 		}
 	}
 	if near := t.shape == fixed && (whole-t.whole).Abs() < max(rounded, t.length()/10); near && !first {
@@ -252,45 +262,21 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	t.whole = whole
 }
 
-// compare notes whether the reset is counted from the response. If the provider reports an
-// instant, the time until then was computed when the response arrived; if it reports a
-// duration, that counts from when the response was sent. The variant that varies less from
-// one response to the next is right.
-func (t *advertised) compare(b report) {
-	a := t.last
-	t.last = b
-	early, late := b.reset-a.reset, b.reset-a.reset+b.took-a.took
-	if t.shape == fixed {
-		early, late = early+b.sent-a.sent, late+b.sent-a.sent
+// unrounded returns the remaining units that agree best with our own use, of those that are
+// rounded down to the reported ones.
+func (t *advertised) unrounded(v view, sent time.Duration, f Fact) float64 {
+	length := max(t.length(), f.Reset)
+	left := t.quota - t.share*v.h.used(cost, sent, length)
+	switch {
+	case t.shape == fixed && f.Reset > 0:
+		left = t.quota - t.share*(v.h.until(cost, sent)-v.h.until(cost, sent+f.Reset-length-1))
+	case t.shape == bucket && t.at >= 0:
+		left = min(t.quota, t.left+t.slow*(sent-t.at).Seconds()) - t.share*(v.h.until(cost, sent)-v.h.until(cost, t.at))
 	}
-	if max(early.Abs(), late.Abs()) < t.length()/4 {
-		smooth(&t.sentAt, float64(early.Abs()), 0.1)
-		smooth(&t.answeredAt, float64(late.Abs()), 0.1)
+	if left > f.Remaining+1.5*t.grain {
+		return f.Remaining // others use it, too
 	}
-}
-
-// fromSending returns the time from sending an attempt to the reset that its response
-// reports.
-func (t *advertised) fromSending(b report) time.Duration {
-	if t.answeredAt < t.sentAt {
-		return b.reset + b.took
-	}
-	return b.reset
-}
-
-// refill learns how fast a bucket refills. Used units are rounded up, and so is the reset.
-func (t *advertised) refill(used float64, reset, rounded time.Duration) {
-	high := math.Inf(1)
-	if reset > rounded {
-		high = used / (reset - rounded).Seconds()
-	}
-	if t.quota > 1 {
-		used = max(0, used-t.grain) // all but a fraction of a unit
-	}
-	low := used / max(reset, time.Millisecond).Seconds()
-	if t.slow, t.fast = max(t.slow, low), min(t.fast, high); t.slow > t.fast {
-		t.slow, t.fast = low, high // the rate has changed
-	}
+	return min(max(f.Remaining, left), f.Remaining+t.grain-1)
 }
 
 // seen records how much of a window others use, and how fast that grows.
@@ -311,7 +297,7 @@ func (t *advertised) graze(v view, f refusal) {
 	}
 	own := t.share*v.h.used(t.unit(), f.sent, length) + t.need(f.cost) // including the refused attempt
 	t.shared = own < ownUse*t.quota
-	if t.shape == bucket {
+	if t.shape == bucket && !t.shared {
 		t.errors[bucket] += 0.3 // evidence against a bucket, which would not have run dry
 		t.turn()
 	}

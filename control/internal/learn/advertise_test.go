@@ -14,6 +14,8 @@ type provider struct {
 	length time.Duration // of a window; for a bucket, the time to fill
 	round  time.Duration // of resets
 	named  bool          // with names like a bucket's
+	stated bool          // resets are durations with a unit
+	alike  bool          // too much like another shape to tell
 	whole  time.Duration // when a bucket is full or a window ends
 	sent   []time.Duration
 }
@@ -49,7 +51,7 @@ func (p *provider) arrives(now time.Duration) (Fact, bool) {
 		used, reset = float64(len(p.sent)), p.sent[len(p.sent)-1]+p.length-now
 	}
 	reset = (reset + p.round - 1) / p.round * p.round
-	return Fact{Name: "requests", Refills: p.named, Quota: p.units, Remaining: p.units - used, Window: -1, Reset: reset}, ok
+	return Fact{Name: "requests", Refills: p.named, Quota: p.units, Remaining: p.units - used, Window: -1, Reset: reset, Precise: p.stated}, ok
 }
 
 // holds runs the law against a provider. there and back are the latencies of request and
@@ -87,6 +89,8 @@ func TestAnAdvertisedLimitIsHeldByTheShapeOfItsResets(t *testing.T) {
 		{"a window of 57 in a second named like a bucket", provider{shape: fixed, units: 57, length: sec, round: ms, named: true}},
 		{"a window that begins again", provider{shape: fixed, units: 100, length: 30 * sec, round: sec}},
 		{"a sliding window named like a bucket", provider{shape: sliding, units: 38, length: 2760 * ms, round: ms, named: true}},
+		{"four in a sliding second, which is always reported as 1s", provider{shape: sliding, units: 4, length: sec, round: ms, named: true, stated: true}},
+		{"durations that are rounded to seconds", provider{shape: fixed, units: 100, length: 30 * sec, round: sec, stated: true, alike: true}},
 		{"a sliding window of which more is left as time passes", provider{shape: sliding, units: 512, length: 290 * sec, round: sec}},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -98,7 +102,7 @@ func TestAnAdvertisedLimitIsHeldByTheShapeOfItsResets(t *testing.T) {
 		if least := 0.9 * p.units * float64(20*time.Minute/p.length); float64(admitted) < least {
 			t.Errorf("%s: %d admitted, want %.0f", tt.name, admitted, least)
 		}
-		if a := &l.headers[0]; a.shape != p.shape && p.units > 1 {
+		if a := &l.headers[0]; a.shape != p.shape && p.units > 1 && !p.alike {
 			t.Errorf("%s: shape %d, want %d", tt.name, a.shape, p.shape)
 		}
 		if len(l.limits) > 0 {
@@ -498,6 +502,88 @@ func TestALimitBelowTheRoundingIsCountedByItself(t *testing.T) {
 		l.Observe(Outcome{Sent: 0, Now: 100 * ms, Class: Admitted, Estimate: 8, Cost: 8})
 		if at := l.advertised(100*ms, 8); (at > time.Minute) != tt.held {
 			t.Errorf("%s: the next attempt goes at %v", tt.name, at)
+		}
+	}
+}
+
+// Remaining costs are rounded down, so that up to a thousand more may remain: as many as our
+// own use leaves.
+func TestRoundedUnitsAreCountedByOurOwnUse(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		shape     shape
+		used      float64 // in this window or, of a bucket, since the last response
+		remaining float64
+		want      float64
+	}{
+		{"as much as was not used", sliding, 2500, 1000, 1500},
+		{"the same in a fixed window", fixed, 2500, 1000, 1500},
+		{"slightly more than that", sliding, 1900, 1000, 1999},
+		{"others used some", sliding, 500, 1000, 1000},
+		{"no less than is reported", sliding, 3500, 1000, 1000},
+		{"of a bucket, what returned and was not used", bucket, 500, 2000, 2100},
+	} {
+		v := view{now: 20 * sec, h: &history{}}
+		v.h.add(0, amounts{1, 900, 0}) // in the window before
+		v.h.add(15*sec, amounts{1, tt.used, 0})
+		a := advertised{shaper: newShaper(tt.shape), quota: 4000, window: 10 * sec, grain: 1000, share: 1, left: 1600, at: 10 * sec, slow: 100}
+		if got := a.unrounded(v, 20*sec, Fact{Remaining: tt.remaining, Reset: 4 * sec}); math.Abs(got-tt.want) > 1 {
+			t.Errorf("%s: %.0f remain, want %.0f", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Refusals are fast, and responses of admitted attempts may take long.
+func TestWhatOthersUseIsForgottenWithSlowResponses(t *testing.T) {
+	h := &history{}
+	a := advertised{shaper: newShaper(sliding), name: "x", quota: 100, grain: 1, share: 1, at: -1, longest: 10 * sec, others: 40}
+	for n := range 400 {
+		now := time.Duration(n) * sec / 8
+		h.add(now, amounts{1, 1, 0})
+		used := h.used(attempts, now, 10*sec)
+		a.update(view{now: now + 2*sec, h: h, latency: 2e9}, now, false, Fact{Quota: 100, Remaining: 100 - used, Window: -1, Reset: 10 * sec})
+	}
+	if a.others > 1 {
+		t.Errorf("others use %.1f, and the responses count only our own attempts", a.others)
+	}
+}
+
+func TestARefusalThatOthersCausedIsNoEvidenceAgainstABucket(t *testing.T) {
+	for _, tt := range []struct {
+		own  int // of twenty
+		want shape
+	}{{19, sliding}, {5, bucket}} {
+		a := advertised{shaper: newShaper(bucket), quota: 20, slow: 10, share: 1}
+		for range 9 {
+			h := &history{}
+			for i := range tt.own {
+				h.add(time.Duration(i)*100*ms, amounts{1, 1, 0})
+			}
+			a.graze(view{h: h}, refusal{sent: 2 * sec, cost: 1})
+		}
+		if a.shape != tt.want {
+			t.Errorf("with %d of 20 units used by us: shape %d, want %d", tt.own, a.shape, tt.want)
+		}
+	}
+}
+
+// Resets that contradict a bucket's rate by far are those of a window.
+func TestResetsThatContradictABucket(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		quota float64
+		reset time.Duration // with three units used; with one it was a second
+		want  shape
+	}{
+		{"three return as soon as one", 4, sec, sliding},
+		{"three return later", 4, 3 * sec, bucket},
+		{"with two units the rounding explains it", 2, sec, bucket},
+	} {
+		a := advertised{shaper: newShaper(bucket), quota: tt.quota, grain: 1, fast: math.Inf(1)}
+		a.refill(1, sec, ms)
+		a.refill(min(3, tt.quota), tt.reset, ms)
+		if a.shape != tt.want {
+			t.Errorf("%s: shape %d, want %d", tt.name, a.shape, tt.want)
 		}
 	}
 }

@@ -13,7 +13,7 @@ type block struct {
 	release     time.Duration // when the admitted canary was sent
 	resume      time.Duration // when the next canary is sent
 	wait        time.Duration // the last wait
-	first       time.Duration // the first wait
+	short       time.Duration // the longest wait that was not enough, halved for each canary refused before: each may double a penalty
 	soonest     time.Duration // the shortest useful wait
 	least       time.Duration // the first wait by the round trip alone
 	canaryAt    time.Duration
@@ -174,6 +174,9 @@ func (b *block) next(now, trip, expected, from, phase, penalty time.Duration) ti
 	default:
 		low = min(low, penaltyLongest)
 	}
+	if b.explained && b.punished { // there is room, but not for us
+		low = max(low, suspectedPenalty)
+	}
 	low = max(firstCanary, low, penalty)
 	later := 2 * low
 	if low == penaltyLongest { // enough for any penalty
@@ -271,7 +274,7 @@ func (p *penalty) wait() time.Duration {
 }
 
 // ended learns from the length of a block. Two short ones end the penalty.
-func (p *penalty) ended(took, silence, first time.Duration, refusals int) {
+func (p *penalty) ended(took, silence, short time.Duration, refusals int) {
 	if !p.on() {
 		return
 	}
@@ -284,10 +287,10 @@ func (p *penalty) ended(took, silence, first time.Duration, refusals int) {
 	p.short = 0
 	p.blocks++
 	switch {
-	case refusals > 1 && first < p.length:
-		p.low = first
+	case refusals > 1 && short < p.length:
+		p.low = short
 	case refusals > 1:
-		p.low, p.length = first, max(p.length, min(silence, time.Duration(canaryHurry*float64(p.length))))
+		p.low, p.length = short, max(p.length, min(silence, time.Duration(canaryHurry*float64(p.length))))
 	case took < p.length:
 		p.length = took
 	}
@@ -300,10 +303,13 @@ func (p *penalty) explained(b *block) {
 	if !b.punished && !b.exact || took < b.expected+b.expected/2+longBlock {
 		p.ended(took, took, 0, 1)
 	} else if p.on() {
-		p.ended(took, silence, b.first, b.refusals)
+		p.ended(took, silence, b.short, b.refusals)
 	} else {
 		p.blocks++
 		p.length = silence
+		if b.refusals > 1 {
+			p.low = min(b.short, silence)
+		}
 	}
 }
 

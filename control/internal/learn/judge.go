@@ -29,6 +29,9 @@ func (l *Law) ended(v view) {
 	if b.outage || b.explained {
 		if !b.outage {
 			l.penalty.explained(b)
+			if b.long() {
+				l.freed = b.release
+			}
 		}
 		if r != nil {
 			r.void(v.now)
@@ -71,10 +74,10 @@ func (l *Law) ended(v view) {
 		case l.isCrowd(b):
 			l.crowded(b, took)
 		case !b.long():
-			l.penalty.ended(took, b.release-b.lastRefused, b.first, b.refusals)
+			l.penalty.ended(took, b.release-b.lastRefused, b.short, b.refusals)
 			l.found(v, b)
 		case l.penalty.on():
-			l.penalty.ended(took, b.release-b.lastRefused, b.first, b.refusals)
+			l.penalty.ended(took, b.release-b.lastRefused, b.short, b.refusals)
 			l.penalize(v, took, 0)
 		case b.punished, l.misses >= 1:
 			l.penalize(v, took, 0)
@@ -258,7 +261,7 @@ func (l *Law) penalize(v view, took time.Duration, carried float64) {
 	if l.penalty.length == 0 {
 		l.penalty.length = b.release - b.lastRefused
 		if b.refusals > 1 {
-			l.penalty.low = min(b.first, l.penalty.length)
+			l.penalty.low = min(b.short, l.penalty.length)
 		}
 	}
 	open := (b.began - l.freed).Seconds()

@@ -309,6 +309,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	} else {
 		b.refusals++
 		b.lastRefused = o.Sent
+		b.short = max(b.short, b.wait>>min(max(0, b.refusals-2), 62))
 	}
 	if l.state == starting || l.state == ramping || l.state == holding || isCanary || l.state == waiting {
 		l.transition(refused)
@@ -427,7 +428,7 @@ func (l *Law) plan(f refusal) {
 	}
 	b.wait = max(min(b.wait, maxSilence), f.wait+trip)
 	if b.refusals == 1 {
-		b.first, b.least = b.wait, trip*12/10
+		b.least = trip * 12 / 10
 	}
 	b.resume = l.clock + b.wait
 }

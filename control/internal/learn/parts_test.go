@@ -339,6 +339,7 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"three times after few, which a ban is likelier to refuse", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, carried: 100_000}, 0, 6 * time.Minute},
 		{"nor is a penalty longer", block{refusals: 7, wait: 10 * time.Minute, began: -20 * time.Minute, punished: true}, 0, 15 * time.Minute},
 		{"but no later than any ban lasts", block{refusals: 7, wait: 10 * time.Minute, began: -20 * time.Minute}, 0, 15 * time.Minute},
+		{"20 seconds if there is room, but not for us", block{refusals: 2, wait: sec, began: -2 * sec, explained: true, punished: true}, 0, 20 * sec},
 		{"unless it must be a penalty", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, punished: true}, 0, 6 * time.Minute},
 		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute, carried: 10_000}, 0, 5 * time.Minute},
 		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},
@@ -393,9 +394,52 @@ func TestTheLengthOfAPenaltyIsSearchedFor(t *testing.T) {
 func TestAPenaltyBehindAnAdvertisedLimitIsSearchedForToo(t *testing.T) {
 	p := penalty{length: 40 * sec}
 	first := p.wait()
-	p.explained(&block{noticed: 0, lastRefused: first, release: first + 100*sec, first: first, refusals: 2, punished: true, expected: sec})
+	p.explained(&block{noticed: 0, lastRefused: first, release: first + 100*sec, short: first, refusals: 2, punished: true, expected: sec})
 	if got := p.wait(); got <= first {
 		t.Errorf("the first canary of the next block goes after %v, and %v was not enough", got, first)
+	}
+	p = penalty{}
+	p.explained(&block{lastRefused: 100 * sec, release: 500 * sec, short: 4 * sec, refusals: 5, punished: true, expected: sec})
+	if p.length != 400*sec || p.wait() != 40*sec {
+		t.Errorf("a new penalty of %v: the next canary goes after %v, want 40s, between 4s and 400s", p.length, p.wait())
+	}
+}
+
+// A wait that was not enough bounds the penalty, but refused canaries may have doubled it.
+func TestAWaitThatWasNotEnough(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	now := time.Duration(0)
+	for n, want := range []time.Duration{0, 0, 4, 8, 64, 64} { // in 1/8 s
+		if n > 0 {
+			now = l.block.resume
+			l.block.wait = [...]time.Duration{0, 0, sec / 2, 2 * sec, 32 * sec, 40 * sec}[n]
+		}
+		l.Sent(now, 1)
+		class := Refused
+		if n == 0 {
+			class = Admitted
+		}
+		l.Observe(Outcome{Sent: now, Now: now + ms, Class: class, Estimate: 1, Cost: 1})
+		if l.block.short != want*sec/8 {
+			t.Errorf("after %d refusals the longest wait that was not enough is %v, want %v", n, l.block.short, want*sec/8)
+		}
+	}
+}
+
+// The mean rate before a refusal starts at the release before, whatever had refused.
+func TestALongBlockThatAnAdvertisedLimitExplainsEndsACycle(t *testing.T) {
+	for _, long := range []bool{true, false} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h.add(0, amounts{1, 1, 0})
+		l.block = block{blamed: -1, explained: true, pace: 10, refusals: 1, began: sec, noticed: sec, lastRefused: sec, release: 2 * sec}
+		if long {
+			l.block.release = 60 * sec
+		}
+		l.clock = l.block.release
+		l.ended(l.view())
+		if (l.freed == l.block.release) != long {
+			t.Errorf("long %v: freed at %v, released at %v", long, l.freed, l.block.release)
+		}
 	}
 }
 

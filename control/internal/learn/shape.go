@@ -125,3 +125,48 @@ func apart(a, b report, tolerance time.Duration) time.Duration {
 
 // trusted reports whether some shape predicts the limit.
 func (r *shaper) trusted() bool { return r.wrong < maxWrong }
+
+// compare notes whether the reset is counted from the response. If the provider reports an
+// instant, the time until then was computed when the response arrived; if it reports a
+// duration, that counts from when the response was sent. The variant that varies less from
+// one response to the next is right.
+func (t *advertised) compare(b report) {
+	a := t.last
+	t.last = b
+	early, late := b.reset-a.reset, b.reset-a.reset+b.took-a.took
+	if t.shape == fixed {
+		early, late = early+b.sent-a.sent, late+b.sent-a.sent
+	}
+	if max(early.Abs(), late.Abs()) < t.length()/4 {
+		smooth(&t.sentAt, float64(early.Abs()), 0.1)
+		smooth(&t.answeredAt, float64(late.Abs()), 0.1)
+	}
+}
+
+// fromSending returns the time from sending an attempt to the reset that its response
+// reports.
+func (t *advertised) fromSending(b report) time.Duration {
+	if t.answeredAt < t.sentAt && !t.precise {
+		return b.reset + b.took
+	}
+	return b.reset
+}
+
+// refill learns how fast a bucket refills. Used units are rounded up, and so is the reset.
+func (t *advertised) refill(used float64, reset, rounded time.Duration) {
+	high := math.Inf(1)
+	if reset > rounded {
+		high = used / (reset - rounded).Seconds()
+	}
+	if t.quota > 1 {
+		used = max(0, used-t.grain) // all but a fraction of a unit
+	}
+	low := used / max(reset, time.Millisecond).Seconds()
+	if t.slow, t.fast = max(t.slow, low), min(t.fast, high); t.slow > t.fast {
+		if t.shape == bucket && t.quota > 2 && t.slow > doubtedRefill*t.fast { // or it is no bucket
+			t.errors[bucket]++
+			t.turn()
+		}
+		t.slow, t.fast = low, high // the rate has changed
+	}
+}

@@ -219,6 +219,8 @@ const (
 	// Others take at most this part of a bucket, and while a client waits for it at most
 	// that part.
 	maxTaken, waitedTaken = 0.95, 0.7
+	// If two resets contradict each other by this factor, the limit may not be a bucket.
+	doubtedRefill = 1.2
 	// Under a penalty a bucket with this many units is not drained at once; with fewer, few
 	// attempts can be in flight at a refusal.
 	manyAtOnce  = 8.0
