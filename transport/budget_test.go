@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -232,14 +233,30 @@ func TestAnAttemptIsAnnouncedWithWhatItWaitedFor(t *testing.T) {
 	})
 }
 
-// keyed is a provider with a bucket of 60 a minute for each key, which may be revoked.
+// keyed is a provider with a limit of 60 a minute for each key, which may be revoked: a bucket,
+// or a sliding window that asks for a wait.
 type keyed struct {
-	mu      sync.Mutex
-	tokens  map[string]float64
-	last    map[string]time.Time
-	revoked string
-	counts  map[string]int // admitted, by key
-	lists   map[string]map[string]int
+	mu       sync.Mutex
+	window   bool
+	tokens   map[string]float64
+	last     map[string]time.Time
+	admitted map[string][]time.Time // in the window
+	revoked  string
+	counts   map[string]int // admitted, by key
+	refused  map[string]int
+	lists    map[string]map[string]int
+}
+
+// room returns how long the window of a key has no room.
+func (k *keyed) room(name string, now time.Time) time.Duration {
+	in := k.admitted[name]
+	for len(in) > 0 && now.Sub(in[0]) >= time.Minute {
+		in = in[1:]
+	}
+	if k.admitted[name] = in; len(in) < 60 {
+		return 0
+	}
+	return in[0].Add(time.Minute).Sub(now)
 }
 
 func (k *keyed) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -247,7 +264,7 @@ func (k *keyed) RoundTrip(req *http.Request) (*http.Response, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	name, now := req.Header.Get("Authorization"), time.Now()
-	status := http.StatusOK
+	status, header := http.StatusOK, http.Header{}
 	if _, known := k.tokens[name]; !known {
 		k.tokens[name] = 5
 	} else {
@@ -257,10 +274,15 @@ func (k *keyed) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case name == k.revoked:
 		status = http.StatusUnauthorized
-	case k.tokens[name] < 1:
+	case k.window && k.room(name, now) > 0:
+		status = http.StatusTooManyRequests
+		header.Set("Retry-After", strconv.Itoa(int(k.room(name, now).Seconds())+1))
+		k.refused[name]++
+	case !k.window && k.tokens[name] < 1:
 		status = http.StatusTooManyRequests
 	default:
 		k.tokens[name]--
+		k.admitted[name] = append(k.admitted[name], now)
 		k.counts[name]++
 		if list := req.URL.Path; list != "/" {
 			if k.lists[list] == nil {
@@ -269,7 +291,7 @@ func (k *keyed) RoundTrip(req *http.Request) (*http.Response, error) {
 			k.lists[list][name]++
 		}
 	}
-	return &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("")), Request: req}, nil
 }
 
 // revoke has the provider refuse a key from now on.
@@ -281,7 +303,7 @@ func (k *keyed) revoke(name string) {
 
 func newKeyed(t *testing.T) (*keyed, *transport.Keys) {
 	t.Helper()
-	k := &keyed{tokens: map[string]float64{}, last: map[string]time.Time{}, counts: map[string]int{}, lists: map[string]map[string]int{}}
+	k := &keyed{tokens: map[string]float64{}, last: map[string]time.Time{}, admitted: map[string][]time.Time{}, counts: map[string]int{}, refused: map[string]int{}, lists: map[string]map[string]int{}}
 	var keys []transport.Key
 	for _, name := range []string{"a", "b", "c"} {
 		g, err := transport.NewGovernor(transport.Config{Name: name, Ceiling: 20 * time.Millisecond, Initial: 200 * time.Millisecond})
@@ -338,6 +360,39 @@ func TestThreeKeysReachTheSumOfTheirLimits(t *testing.T) {
 			t.Errorf("%.1f a minute, want 0.95 of 180; %d failed; %v", perMin, failed, k.counts)
 		} else {
 			t.Logf("%.1f a minute of 180, by key %v", perMin, k.counts)
+		}
+	})
+}
+
+// TestAPageWaitsForNoKeyWhileAnotherHasRoom, as a collection does it: a list that one key has to
+// ask for, and after each page its details, by any key, before the next one.
+func TestAPageWaitsForNoKeyWhileAnotherHasRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, all := newKeyed(t)
+		k.window = true
+		ask := func(ctx context.Context) {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://provider.test/", nil)
+			if res, err := all.RoundTrip(req); err != nil || res.StatusCode != http.StatusOK {
+				t.Errorf("%v, %v", res, err)
+			}
+		}
+		const minutes = 30
+		for began := time.Now(); time.Since(began) < minutes*time.Minute; {
+			ask(transport.WithAffinity(t.Context(), "items"))
+			var details sync.WaitGroup
+			for range 4 {
+				details.Go(func() {
+					for range 5 {
+						ask(t.Context())
+					}
+				})
+			}
+			details.Wait()
+		}
+		if perMin := float64(k.sum()) / minutes; perMin < 0.95*180 {
+			t.Errorf("%.1f a minute, want 0.95 of 180; %v, refused %v", perMin, k.counts, k.refused)
+		} else {
+			t.Logf("%.1f a minute of 180; %v, refused %v", perMin, k.counts, k.refused)
 		}
 	})
 }

@@ -195,6 +195,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	var down outage
 	for n := 1; ; n++ {
 		next, err := t.within(&down, req, n)
+		if errors.Is(err, errSooner) {
+			t.giveBack(req, &last)
+			return nil, err
+		}
 		if err != nil { // nothing was sent
 			if n == 1 {
 				closeBody(req)
@@ -211,6 +215,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		trace.attempted(&last.signal)
 		if !t.worth(req, &last, n) {
 			return last.res, last.err
+		}
+		if sooner := soonerOf(req.Context()); sooner != nil && last.class.Throttle() && sooner() && (t.o.Hold > 0 || t.takeRetry()) {
+			t.giveBack(req, &last)
+			return nil, errSooner
 		}
 		if t.o.Hold > 0 {
 			down.refused(time.Now(), &last.signal, t.o.Outage)
@@ -262,6 +270,9 @@ func (t *Transport) attempt(req *http.Request, n int) (answer, error) {
 		ask.Priority = 1 // it is older than requests that were not refused yet
 	}
 	permit, err := t.acquire(ctx, req, ask)
+	if errors.Is(err, errSooner) {
+		return answer{}, err
+	}
 	if err != nil {
 		t.gaveUp(Attempt{Number: n, Wait: time.Since(asked), Held: permit.Wait()})
 		return answer{}, err
@@ -351,7 +362,7 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.
 	}
 	waiting := t.waiting(req.Context())
 	if waiting == nil {
-		return t.governor.AcquireFor(ctx, ask)
+		return t.permit(ctx, ask)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -361,7 +372,7 @@ func (t *Transport) acquire(ctx context.Context, req *http.Request, ask headway.
 		defer done()
 	}
 	defer context.AfterFunc(waiting, cancel)()
-	permit, err := t.governor.AcquireFor(ctx, ask)
+	permit, err := t.permit(ctx, ask)
 	if err != nil && waiting.Err() != nil && req.Context().Err() == nil {
 		err = &reason.Refusal{Reason: reason.Interrupted}
 	}
