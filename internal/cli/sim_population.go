@@ -62,6 +62,7 @@ says how to run it.`,
 		Example: `  headway sim population
   headway sim population --n 200 --seed 7 --law aimd
   headway sim population --family ban --n 50 --json | jq '.members[] | {number, goodput}'
+  headway sim population --n 100 --seed 7 --passive --bound=false
   headway sim population --seed 7 --plot population.svg
   headway sim population --seed 7 --member 42 --out 42.yaml`,
 		Args: exactly(0, "no argument"),
@@ -94,6 +95,7 @@ says how to run it.`,
 	cmd.Flags().Uint64Var(&o.Seed, "seed", defaultSeed, "decides everything that is left to chance")
 	cmd.Flags().StringVar(&family, "family", "", "draw one family alone: "+strings.Join(names, ", "))
 	cmd.Flags().StringVar(&o.Law, "law", control.DefaultLaw, "control law: "+strings.Join(control.Names(), ", "))
+	cmd.Flags().BoolVar(&o.Passive, "passive", false, "hold nothing back until the first refusal, as headway serve and headway run do")
 	cmd.Flags().BoolVar(&o.Bound, "bound", true, "play the informed client too")
 	cmd.Flags().IntVar(&member, "member", 0, "write this member, from 0, as a scenario `number`, and run nothing")
 	cmd.Flags().StringVar(&out, "out", "", "where --member goes, a `file`; by default the output")
@@ -116,7 +118,7 @@ func writeMember(cmd *cobra.Command, o *population.Options, number int, out stri
 			return err
 		}
 	}
-	m, err := population.Draw(o.Seed, number, o.Family)
+	m, err := o.Draw(number)
 	if err != nil {
 		return err
 	}

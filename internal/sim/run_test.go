@@ -85,6 +85,21 @@ func TestClientThatOnlyTheCeilingBinds(t *testing.T) {
 	}
 }
 
+// With a passive start only the ceiling holds the client back, until it is refused.
+func TestAPassiveStartSendsAtTheCeilingUntilTheFirstRefusal(t *testing.T) {
+	at := func(start, horizon, limits string) sim.Result {
+		return run(t, parse(t, "horizon: "+horizon, "owner: {ceiling: 100ms, initial: 2s, start: "+start+"}", "provider:", exact, limits), sim.Options{Seed: 1})
+	}
+	slow, fast := at("conservative", "10s", ""), at("passive", "10s", "")
+	if fast.Admitted < 99 || slow.Admitted > 60 {
+		t.Errorf("%d admitted after a passive start, want all of 100; %d after a conservative one", fast.Admitted, slow.Admitted)
+	}
+	// The ceiling alone would be refused nine times in ten.
+	if r := at("passive", "5m", "  limits: [{kind: token_bucket, rate: 1/s, burst: 5}]"); r.Throttled == 0 || r.Throttled > 8 {
+		t.Errorf("%d refused, %d admitted", r.Throttled, r.Admitted)
+	}
+}
+
 func round4(x float64) float64 { return math.Round(x*1e4) / 1e4 }
 
 func TestOneAMinuteIsRefusedOnceAMinute(t *testing.T) {

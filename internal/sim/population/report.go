@@ -22,6 +22,8 @@ type Report struct {
 	// Family is the family if only one was drawn; "" means all.
 	Family Family `json:"family,omitempty"`
 	Law    string `json:"law"`
+	// Passive is absent where clients are paced from the start.
+	Passive bool `json:"passive,omitempty"`
 	// Families are the groups by family, in the order of [Families]. Families without a
 	// member are left out.
 	Families []Group `json:"families"`
@@ -83,7 +85,7 @@ const (
 
 // Sum returns the report for outcomes of [Run], or of another client.
 func Sum(o Options, outcomes []Outcome) *Report {
-	r := &Report{Seed: o.Seed, N: o.N, Family: o.Family, Law: o.Law, Members: outcomes, All: group("", outcomes)}
+	r := &Report{Seed: o.Seed, N: o.N, Family: o.Family, Law: o.Law, Passive: o.Passive, Members: outcomes, All: group("", outcomes)}
 	for _, f := range Families() {
 		var of []Outcome
 		for i := range outcomes {
@@ -299,7 +301,11 @@ var columns = []column{
 // targets.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "law %s, seed %d, %d members\n\n", r.Law, r.Seed, r.N)
+	start := ""
+	if r.Passive {
+		start = ", passive start"
+	}
+	fmt.Fprintf(&b, "law %s, seed %d, %d members%s\n\n", r.Law, r.Seed, r.N, start)
 	groups := r.Families
 	if len(groups) != 1 {
 		groups = append(slices.Clip(groups), r.All)

@@ -73,6 +73,9 @@ type Options struct {
 	Bound bool
 	// Law is the name of the control law; default control.DefaultLaw.
 	Law string
+	// Passive starts each client without pacing, until the provider first refuses an attempt
+	// or advertises a limit.
+	Passive bool
 	// Workers is the number of members that run concurrently; default the number of CPUs.
 	Workers int
 	// Progress, if not nil, is called after each member with the number of finished ones,
@@ -180,9 +183,18 @@ func Run(o Options) (*Report, error) {
 	return Sum(o, outcomes), nil
 }
 
+// Draw draws one member, with the start that the options say.
+func (o *Options) Draw(number int) (Member, error) {
+	m, err := Draw(o.Seed, number, o.Family)
+	if err == nil && o.Passive {
+		m.Scenario.Owner.Passive = true
+	}
+	return m, err
+}
+
 // member draws and runs one member.
 func (o *Options) member(number int) (Outcome, error) {
-	m, err := Draw(o.Seed, number, o.Family)
+	m, err := o.Draw(number)
 	if err != nil {
 		return Outcome{}, err
 	}

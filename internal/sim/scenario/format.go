@@ -28,7 +28,11 @@ func Format(s *Scenario) []byte {
 		} else if s.Fleet {
 			f.line("fleet: true")
 		}
-		f.line("owner: {ceiling: %s, initial: %s}", figure.Duration(s.Owner.Ceiling), figure.Duration(s.Owner.Initial))
+		start := ""
+		if s.Owner.Passive {
+			start = ", start: " + startPassive
+		}
+		f.line("owner: {ceiling: %s, initial: %s%s}", figure.Duration(s.Owner.Ceiling), figure.Duration(s.Owner.Initial), start)
 	}
 	f.workload(&s.Workload)
 	f.line("provider:")

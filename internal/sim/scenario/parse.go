@@ -107,9 +107,10 @@ func fleet(root mapping, horizon time.Duration, clients int) (bool, *Link) {
 
 func owner(root mapping) Owner {
 	o := Owner{Ceiling: DefaultCeiling, Initial: DefaultInitial}
-	if m, ok := root.section("owner", "ceiling", "initial"); ok {
+	if m, ok := root.section("owner", "ceiling", "initial", "start"); ok {
 		o.Ceiling = m.duration("ceiling", o.Ceiling, time.Microsecond, 24*time.Hour)
 		o.Initial = m.duration("initial", o.Initial, time.Microsecond, 24*time.Hour)
+		o.Passive = word(m, "start", startConservative, startConservative, startPassive) == startPassive
 	}
 	o.Initial = max(o.Initial, o.Ceiling)
 	return o

@@ -107,13 +107,22 @@ const (
 	Cut LinkFaultKind = "cut"
 )
 
-// Owner has the owner's settings: the ceiling and the initial interval.
+// Owner has the owner's settings: the ceiling, the initial interval and the start.
 type Owner struct {
 	// Ceiling is the minimum interval between two attempts of one client; default 250ms.
 	Ceiling time.Duration
 	// Initial is the interval at the start; default 1s, and at least Ceiling.
 	Initial time.Duration
+	// Passive holds attempts back by the ceiling alone until the provider first refuses one
+	// or advertises a limit.
+	Passive bool
 }
+
+// The starts of a client.
+const (
+	startConservative = "conservative"
+	startPassive      = "passive"
+)
 
 // WorkloadKind says when there is work.
 type WorkloadKind string
