@@ -469,6 +469,11 @@ streams:
   - {name: hits, list: {path: /search/issues}, records: .items, key: .id, detail: {stream: issues, path: "/issues/{key}", records: ., key: .id}}
   - {name: files, list: {path: /files, query: {mode: all, for: "${SECRET}"}}, records: .items, key: .id}
 `,
+		"profile": `
+connection: profile
+provider: {base_url: https://api.github.com, profile: github, ceiling: 1s}
+streams: [{name: found, list: {path: /search/issues}, records: .items, key: .id}]
+`,
 		"oauth": `
 connection: oauth
 provider:

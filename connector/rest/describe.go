@@ -24,6 +24,8 @@ type Plan struct {
 	BaseURL    string `json:"base_url"`
 	// Auth is the source of the credential: "bearer from ${CHAT_TOKEN}".
 	Auth string `json:"auth"`
+	// Profile is the profile of published limits, with its pools; "" without one.
+	Profile string `json:"profile,omitempty"`
 	// CeilingMS is the shortest time between two requests, and CeilingPerMin is the same as
 	// a rate.
 	CeilingMS     float64 `json:"ceiling_ms"`
@@ -74,6 +76,7 @@ func Describe(cfg *Config) Plan {
 	p := Plan{
 		Connection: cfg.Name,
 		Auth:       pr.credentials(),
+		Profile:    published(pr.Profile),
 		CeilingMS:  milliseconds(ceiling), CeilingPerMin: float64(time.Minute) / float64(ceiling),
 		InitialMS: milliseconds(initial),
 		Law:       cmp.Or(pr.Pacing.Law, control.DefaultLaw),
@@ -100,6 +103,21 @@ func Describe(cfg *Config) Plan {
 		p.Bounds = append(p.Bounds, fmt.Sprintf("at most %s", figure.Duration(cfg.Run.MaxWallClock)))
 	}
 	return p
+}
+
+// published describes a profile.
+func published(p *Profile) string {
+	if p == nil {
+		return ""
+	}
+	text := cmp.Or(p.File(), p.Name()) + ", " + p.Title()
+	if pools := p.Pools(); len(pools) > 0 {
+		text += "; pools " + strings.Join(pools, ", ")
+	}
+	if path := p.Ask(); path != "" {
+		text += "; limits asked for at " + path
+	}
+	return text
 }
 
 // credentials describes the source of all credentials.
@@ -305,6 +323,9 @@ func (p Plan) Write(w io.Writer) error {
 	line("connection", "%s", p.Connection)
 	line("provider", "%s", p.BaseURL)
 	line("auth", "%s", p.Auth)
+	if p.Profile != "" {
+		line("profile", "%s", p.Profile)
+	}
 	line("ceiling", "%s ms between requests, %s a minute", round(p.CeilingMS), round(p.CeilingPerMin))
 	line("start", "%s ms between requests, law %s", round(p.InitialMS), p.Law)
 	line("retries", "%s", p.Retries)
