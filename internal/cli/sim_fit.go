@@ -49,7 +49,9 @@ token_bucket, fixed_window, sliding_window and concurrency. Each has a confidenc
 0 to 1, the count of what it would have refused although it was let through, and of
 what it would have let through although it was refused; and so has the best limit of
 each other kind. A limit that no attempt met is not found: a client that is refused now
-and then, at different speeds, shows most.
+and then, at different speeds, shows most. A server that delays attempts to a rate, and
+refuses those for which its queue has no place, shows as concurrency, with that rate
+beside it.
 
 The scenario's first lines say what was found, as comments. With --json they are an
 object on the output, and the scenario goes to --out alone. A trace without a refusal is

@@ -82,6 +82,10 @@ type Limit struct {
 	// they are within a twentieth of RatePerMin, or it has none.
 	LeastPerMin float64 `json:"least_per_min,omitzero"`
 	MostPerMin  float64 `json:"most_per_min,omitzero"`
+	// QueuePerMin is the rate at which attempts under way were answered one after the other,
+	// if they waited for each other: a rate limit that refuses only what its queue has no
+	// place for looks like one on concurrency. 0 if they did not.
+	QueuePerMin float64 `json:"queue_per_min,omitzero"`
 	// Pool is its pool; empty for the account.
 	Pool string `json:"pool,omitempty"`
 	// CountsRejected reports that refused attempts count against it too.
@@ -333,8 +337,43 @@ func (m *mind) limit(h *held, f found) Limit {
 			l.LeastPerMin, l.MostPerMin = math.Round(f.slowest*60*1e3)/1e3, math.Round(f.quickest*60*1e3)/1e3
 		}
 	}
+	if f.kind == scenario.Concurrency {
+		l.QueuePerMin = math.Round(m.queue(h, l.Size)*60*1e3) / 1e3
+	}
 	l.Confidence = m.confidence(h, f)
 	return l
+}
+
+// queue returns the rate, in attempts a second, of a queue with places for size attempts.
+// Attempts that find it nearly full take several times as long there as those that find it
+// nearly empty: as long as the attempts before them. It returns 0 if they do not.
+func (m *mind) queue(h *held, size float64) float64 {
+	const few, many, longer = 5, 20, 3
+	var mine []point
+	for i := range m.points {
+		if h.mine[i] {
+			mine = append(mine, m.points[i])
+		}
+	}
+	before := make([]float64, len(mine))
+	underWay(mine, before)
+	var short, long, each []time.Duration
+	for i := range mine {
+		if mine[i].refused {
+			continue
+		}
+		took := mine[i].end - mine[i].at
+		switch {
+		case before[i] < size/3:
+			short = append(short, took)
+		case before[i] >= size*2/3:
+			long, each = append(long, took), append(each, took/time.Duration(before[i]+1))
+		}
+	}
+	if len(short) < few || len(long) < many || middle(long) <= longer*middle(short) {
+		return 0
+	}
+	return 1 / middle(each).Seconds()
 }
 
 // exact is the ratio up to which rates that explain the trace equally well are not

@@ -260,3 +260,47 @@ func TestARateThatTheTraceDoesNotTellIsSaid(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// A server that delays attempts to a rate, and refuses those for which its queue has no place,
+// bounds those under way. Its rate is said too.
+func TestAQueueIsDistinguishedFromALimitOnConcurrency(t *testing.T) {
+	const places, ms = 10, time.Millisecond
+	for name, tt := range map[string]struct {
+		took  func(before int) time.Duration
+		queue float64 // a minute
+	}{
+		"a queue of 20/s":       {func(before int) time.Duration { return time.Duration(before+1) * 50 * ms }, 1200},
+		"each takes as long":    {func(int) time.Duration { return 300 * ms }, 0},
+		"some take longer":      {func(before int) time.Duration { return time.Duration(200+before%3*150) * ms }, 0},
+		"twice as long at most": {func(before int) time.Duration { return time.Duration(200+20*before) * ms }, 0},
+	} {
+		rng := rand.New(rand.NewPCG(7, 1))
+		var trace []fit.Attempt
+		var ends []time.Duration
+		for now := time.Duration(0); now < 2*time.Minute; {
+			ends = slices.DeleteFunc(ends, func(end time.Duration) bool { return end <= now })
+			a := fit.Attempt{Sent: now, Answered: now, Arrived: now, Status: 429, Fate: fit.Refused}
+			if n := len(ends); n < places {
+				a.Answered, a.Status, a.Fate = now+tt.took(n), 200, fit.Admitted
+				ends = append(ends, a.Answered)
+			}
+			trace = append(trace, a)
+			pause := 10 + rng.IntN(60)
+			if int(now.Seconds())%20 < 5 {
+				pause += 150
+			}
+			now += time.Duration(pause) * ms
+		}
+		r, err := fit.Fit(trace)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := r.Limits[0]
+		if l.Kind != scenario.Concurrency || l.Size != places || math.Abs(l.QueuePerMin-tt.queue) > tt.queue/20 {
+			t.Errorf("%s: %+v, want %d places and %v a minute", name, l, places, tt.queue)
+		}
+		if said := strings.Contains(r.String(), "wait for a rate of"); said != (tt.queue > 0) {
+			t.Errorf("%s: %s", name, r)
+		}
+	}
+}

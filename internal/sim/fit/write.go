@@ -67,6 +67,10 @@ func (r *Result) String() string {
 			fmt.Fprintf(&b, "Any rate from %.4g to %.4g a minute explains the trace as well: attempts at other speeds would tell.\n",
 				l.LeastPerMin, l.MostPerMin)
 		}
+		if l.QueuePerMin > 0 {
+			fmt.Fprintf(&b, "The more were under way, the longer each took: attempts wait for a rate of %.4g a minute, whose queue has %g places.\n",
+				l.QueuePerMin, l.Size)
+		}
 	}
 	fmt.Fprintf(&b, "It would have refused %d of those let through, and let through %d of those refused.\n", r.WouldRefuse, r.WouldAdmit)
 	for _, l := range r.Others {
