@@ -60,7 +60,8 @@ func (r *rate) plan(now time.Duration) {
 	if r.price > fullPrice && r.cycles > 1 {
 		price *= punishedSlower
 	}
-	r.stretch = min(max(2*price/span, minStretch), max(maxStretch, 30*price))
+	most := min(maxStretch, max(minTest, testWithin.Seconds()*r.low))
+	r.stretch = min(max(2*price/span, minStretch), max(most, 30*price))
 	r.since = 0
 	r.newest, r.apart = now, 0
 	r.due = now + seconds(1/r.pace())

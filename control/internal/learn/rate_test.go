@@ -56,18 +56,35 @@ func TestAFewClimbsFindARate(t *testing.T) {
 	}
 }
 
+// The shares of single clients depend on chance, and so does when they become even.
 func TestClientsOfOneBucketComeToEvenShares(t *testing.T) {
-	const limit = 30.0
+	sum, n := 0.0, 0
+	for _, limit := range []float64{4, 10, 30, 80} {
+		for _, parts := range [][3]float64{{0.8, 0.15, 0.05}, {0.7, 0.2, 0.1}, {0.6, 0.3, 0.1}, {0.5, 0.4, 0.1}, {0.9, 0.07, 0.03}, {0.75, 0.2, 0.05}} {
+			jain, refused := shared(t, limit, parts)
+			if sum, n = sum+jain, n+1; refused > 600 {
+				t.Errorf("%v of %v a second: %d refused", parts, limit, refused)
+			}
+		}
+	}
+	if mean := sum / float64(n); mean < 0.84 {
+		t.Errorf("a mean Jain of %.3f in the second hour", mean)
+	}
+}
+
+// shared runs clients that begin with parts of a bucket's rate for two hours. It returns how
+// even their shares are in the second hour, and the number of refusals.
+func shared(t *testing.T, limit float64, parts [3]float64) (jain float64, refused int) {
 	var laws [3]*Law
 	var due [3]time.Duration
 	for i := range laws {
 		laws[i] = New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
-		part := limit * []float64{0.8, 0.15, 0.05}[i]
+		part := limit * parts[i]
 		if err := laws[i].Restore(Stored{Found: []Found{{Kind: Rate, Size: part, High: 1.01 * part, Confidence: 1}}}, sec); err != nil {
 			t.Fatal(err)
 		}
 	}
-	tokens, filled, refused := limit, time.Duration(0), 0
+	tokens, filled := limit, time.Duration(0)
 	var admitted [3]float64
 	for filled < 2*time.Hour {
 		i := 0
@@ -100,9 +117,7 @@ func TestClientsOfOneBucketComeToEvenShares(t *testing.T) {
 	for _, n := range admitted {
 		sum, squares = sum+n, squares+n*n
 	}
-	if jain := sum * sum / 3 / squares; jain < 0.85 || refused > 600 {
-		t.Errorf("Jain %.3f in the second hour: %v admitted, %d refused", jain, admitted, refused)
-	}
+	return sum * sum / 3 / squares, refused
 }
 
 func TestUnderAPenaltyAKnownBracketIsClimbedSlowly(t *testing.T) {
@@ -116,6 +131,22 @@ func TestUnderAPenaltyAKnownBracketIsClimbedSlowly(t *testing.T) {
 		r.plan(0)
 		if math.Abs(r.stretch/tt.want-1) > 0.01 {
 			t.Errorf("at a price of %v after %d cycles: %.0f attempts, want %.0f", tt.price, tt.cycles, r.stretch, tt.want)
+		}
+	}
+}
+
+// However well a slow rate is known, a climb does not take so long that a raised limit is
+// found an hour later.
+func TestAClimbTakesAQuarterOfAnHourAtMost(t *testing.T) {
+	for _, tt := range []struct{ low, want float64 }{
+		{0.5, 1000}, // more would be refused than is gained
+		{1.2, 1080},
+		{3, 2700},
+		{20, 4000},
+	} {
+		r := &rate{low: tt.low, high: 1.005 * tt.low, price: fullPrice, cycles: 4}
+		if r.plan(0); math.Abs(r.stretch-tt.want) > 1 {
+			t.Errorf("%v a second: the climb takes %.0f attempts, want %.0f", tt.low, r.stretch, tt.want)
 		}
 	}
 }
