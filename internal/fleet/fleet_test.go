@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -83,6 +84,40 @@ func TestRefusalHoldsAll(t *testing.T) {
 	w.run(10 * time.Second)
 	if n := between(w.sent, 8*time.Second, w.now); n < 30 {
 		t.Errorf("%d attempts in the 10 s after it", n)
+	}
+}
+
+// The member that was refused waits as long as the others: the server's law may doubt a wait of three
+// hours and find that it is over after some seconds. If the server ends with the report, the member
+// keeps to the wait itself.
+func TestARefusedMemberTakesTheWaitAsTheServerDoes(t *testing.T) {
+	for name, dies := range map[string]bool{"the server doubts it": false, "the server ends": true} {
+		w := newWorld(t)
+		w.join(3, pacing.Config{Law: "cycle", Ceiling: 100 * ms, Initial: 100 * ms})
+		refused := time.Duration(0)
+		w.refuses = func(at time.Duration) (time.Duration, bool) {
+			if at < 5*time.Second || refused > 0 {
+				return 0, false
+			}
+			refused = at
+			return 10_901 * time.Second, true
+		}
+		for refused == 0 {
+			w.run(step)
+		}
+		who := slices.IndexFunc(w.nodes, func(n *node) bool { return n.sent[len(n.sent)-1] == refused })
+		w.run(latency)
+		if dies { // before the news of it
+			w.kill()
+			w.run(5 * time.Second)
+			w.start()
+		}
+		w.run(time.Minute)
+		for i, n := range w.nodes {
+			if went := between(n.sent, refused+30*time.Second, w.now) > 0; went == dies {
+				t.Errorf("%s: member %d, of which %d was refused, goes on: %v", name, i, who, went)
+			}
+		}
 	}
 }
 

@@ -189,10 +189,14 @@ func (g *group) post(now time.Duration) {
 		}
 	}
 	all := g.inOrder()
+	var rests []hold
+	if slices.ContainsFunc(all, func(m *member) bool { return m.news && !m.cut }) {
+		rests = g.rests(now)
+	}
 	for i, m := range all {
 		if m.news && !m.cut {
 			m.news, m.posted = false, now
-			n := g.report(now, len(all), i)
+			n := g.report(now, len(all), i, rests)
 			n.New = slices.ContainsFunc(all[:i], func(other *member) bool { return other.received < m.joined+Beat })
 			n.Parts, m.parts = m.parts, nil
 			if m.version != g.version {
@@ -213,8 +217,25 @@ func (g *group) post(now time.Duration) {
 	}
 }
 
-// report returns the news for the member at an index.
-func (g *group) report(now time.Duration, members, index int) *pacing.News {
+// rests returns the waits that the provider asked for, of the account and of pools, for which no
+// request waits: the others are among the holds.
+func (g *group) rests(now time.Duration) (all []hold) {
+	add := func(l, pool *pacing.Pool) {
+		known := func(h hold) bool { return h.pool == l.Name() && h.decision.Reason == reason.Cooldown }
+		if at := l.ResumesAt(); at > now && !slices.ContainsFunc(g.holds, known) {
+			all = append(all, hold{l.Name(), at, pacing.Decision{Reason: reason.Cooldown, Bound: reason.BoundCooldown, Pool: pool}})
+		}
+	}
+	add(&g.core.Pool, nil)
+	for l := range g.core.Pools {
+		add(l, l)
+	}
+	slices.SortFunc(all, func(a, b hold) int { return cmp.Compare(a.pool, b.pool) })
+	return all
+}
+
+// report returns the news for the member at an index, with waits of the provider.
+func (g *group) report(now time.Duration, members, index int, rests []hold) *pacing.News {
 	n := &pacing.News{
 		Lease: Lease, Members: members, Index: index, Interval: g.interval(),
 		Debt: max(0, g.announced-now), Ahead: g.spare, Listens: max(0, g.server.listens-now), Reason: g.why.Reason, Bound: g.why.Bound,
@@ -222,7 +243,7 @@ func (g *group) report(now time.Duration, members, index int) *pacing.News {
 	if b := g.core.Belief(); b.Kind == control.Concurrency {
 		n.Flight = max(1, int(b.Limit))
 	}
-	for _, h := range g.holds {
+	for _, h := range slices.Concat(g.holds, rests) {
 		if h.until > now {
 			n.Holds = append(n.Holds, pacing.Hold{Pool: h.pool, In: h.until - now, Reason: h.decision.Reason, Bound: h.decision.Bound, Why: g.core.Pressure(h.decision)})
 		}

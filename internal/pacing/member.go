@@ -55,6 +55,7 @@ type member struct {
 	why            reason.Reason
 	bound          reason.Bound
 	holds          []hold
+	rests          []rest // waits that were reported and are not in the news yet
 
 	next   time.Duration // when its share allows the next attempt
 	asked  []permit
@@ -85,6 +86,17 @@ type hold struct {
 	why   reason.Reason
 	bound reason.Bound
 }
+
+// rest is a wait that the provider asked for, as this member takes it.
+type rest struct {
+	pool  *Pool
+	at    time.Duration // when it was reported
+	until time.Duration
+	why   reason.Pressure
+}
+
+// maxRests bounds the waits that are kept until the news have them.
+const maxRests = 16
 
 // ask decides on an attempt as far as the fleet is concerned. If final, the core's own
 // pacing is not consulted.
@@ -281,7 +293,7 @@ func (c *Core) submit(now time.Duration, t *Ticket, o *Outcome) {
 		if p, ok := o.Class.Pressure(); ok {
 			why = p
 		}
-		l.rest(now+l.believed(o.Class, o.RetryAfter), why)
+		m.rest(now, rest{l, now, now + l.believed(o.Class, o.RetryAfter), why})
 	}
 	if p, ok := o.Class.Pressure(); ok && o.Class.Throttle() {
 		l.objected, l.pushed = true, p
@@ -304,6 +316,16 @@ func (c *Core) submit(now time.Duration, t *Ticket, o *Outcome) {
 	} else if o.Class.Throttle() {
 		c.Heard(now, done) // no server can learn from it
 	}
+}
+
+// rest begins a wait that the provider asked for. The server knows more of such waits: once it
+// has the report, the news have the wait as it takes it.
+func (m *member) rest(now time.Duration, r rest) {
+	if soon := now + m.lease; m.linked && r.until > soon && len(m.rests) < maxRests {
+		m.rests = append(m.rests, r)
+		r.until = soon
+	}
+	r.pool.rest(r.until, r.why)
 }
 
 // Heard learns from the outcome of an attempt that this core did not admit.
@@ -395,7 +417,10 @@ func (m *member) lose(now time.Duration, how Loss) {
 		m.drop()
 	}
 	m.forget()
-	m.asked, m.held = nil, nil
+	for _, r := range m.rests {
+		r.pool.rest(r.until, r.why)
+	}
+	m.asked, m.held, m.rests = nil, nil, nil
 	switch {
 	case m.stand == alone:
 	case m.members == 0, m.fresh:
@@ -415,6 +440,7 @@ func (c *Core) news(now, posted time.Duration, n *News) (fx Effects) {
 		m.interval, m.flight, m.paid = n.Interval, n.Flight, posted+n.Debt
 	}
 	m.why, m.bound = n.Reason, n.Bound
+	m.rests = slices.DeleteFunc(m.rests, func(r rest) bool { return posted-r.at > m.lease })
 	keep := m.away && n.Listens > 0 // the holds of a server that only listens are no limit's
 	if !keep {
 		m.holds = m.holds[:0]
