@@ -238,6 +238,29 @@ func TestLimitsAreShownWithTheirProvenance(t *testing.T) {
 	}
 }
 
+// What pools and keys have learned is shown while nothing runs, too.
+func TestStoredRatesOfPoolsAndKeysAreShown(t *testing.T) {
+	rate := func(ms float64) collect.Pacing {
+		return collect.Pacing{Law: "cycle", IntervalMS: ms, RecordedAt: time.Now().Add(-2 * time.Hour)}
+	}
+	second := rate(500)
+	second.Pools = map[string]collect.Pacing{"search": rate(2000)}
+	all := rate(1000)
+	all.Pools = map[string]collect.Pacing{"search": rate(2000), "core": {}}
+	all.Keys = map[string]collect.Pacing{"second": second}
+	var b strings.Builder
+	writeParts(&b, "  ", &all)
+	writeParts(&b, "  ", nil)
+	want := `  pool core: unknown
+  pool search: 30/min (cycle, learned 2h0m ago)
+  key second: 2/s (cycle, learned 2h0m ago)
+    pool search: 30/min (cycle, learned 2h0m ago)
+`
+	if got := b.String(); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
 func TestRateIsAnAliasOfLimits(t *testing.T) {
 	path := owing(t)
 	for _, flags := range [][]string{nil, {"--json"}} {

@@ -53,6 +53,7 @@ most so much. What is not known is shown as unknown.`,
 				for _, s := range rates {
 					_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", s.Connection, s.text())
 					writeLimits(cmd.OutOrStdout(), "  ", s.Limits)
+					writeParts(cmd.OutOrStdout(), "  ", s.Pacing)
 				}
 				return nil
 			})
@@ -128,6 +129,22 @@ func writeLimits(w io.Writer, indent string, all []event.Limit) {
 	_, _ = io.WriteString(w, table.String())
 	if !provider {
 		_, _ = fmt.Fprintln(w, indent+"provider's limits unknown")
+	}
+}
+
+// writeParts lists the stored rates of a connection's pools, and of its credentials after the
+// first.
+func writeParts(w io.Writer, indent string, p *collect.Pacing) {
+	if p == nil {
+		return
+	}
+	for name := range sortedKeys(p.Pools) {
+		_, _ = fmt.Fprintf(w, "%spool %s: %s\n", indent, name, storedRate(new(p.Pools[name])))
+	}
+	for name := range sortedKeys(p.Keys) {
+		of := p.Keys[name]
+		_, _ = fmt.Fprintf(w, "%skey %s: %s\n", indent, name, storedRate(&of))
+		writeParts(w, indent+"  ", &of)
 	}
 }
 

@@ -134,6 +134,8 @@ func farRates(cmd *cobra.Command, c *client.Client, args []string) error {
 		writeLimits(cmd.OutOrStdout(), "  ", r.Limits)
 		if r.Live != nil {
 			writePools(cmd.OutOrStdout(), r.Live.Pools)
+		} else {
+			writeParts(cmd.OutOrStdout(), "  ", r.Pacing)
 		}
 		if r.BoundBy.Total() > 0 {
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "  calls bound by %s\n", r.BoundBy)
