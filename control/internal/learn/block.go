@@ -28,6 +28,7 @@ type block struct {
 	doubted     bool          // a canary tests an advertised wait before its end
 	cost        float64       // of the refused attempt
 	carried     float64       // attempts since the last release
+	lost        float64       // refusals before it
 	pace        float64
 	ramping     bool // no limit was held
 	paced       bool // a rate has explained some blocks

@@ -60,6 +60,11 @@ func (l *Law) ended(v view) {
 		if held.ended(v, b) {
 			break
 		}
+		if held.even {
+			l.drop(b.blamed)
+			l.found(v, b)
+			break
+		}
 		if held.doubts >= 2 || held.lone {
 			l.drop(b.blamed)
 			l.misses++
@@ -121,11 +126,32 @@ func (l *Law) otherUnits(v view, f refusal) {
 	}
 }
 
+// counted attributes a refusal to a window that the provider counts in periods, if that
+// explains it and the last block. If the window would have been full anyway, it has to
+// explain the block before too.
+func (l *Law) counted(v view, f refusal) {
+	for i, x := range l.limits {
+		w, ok := x.(*window)
+		if !ok || w.even || w.unit != attempts {
+			continue
+		}
+		blocks := 1
+		if w.fullness(v, f) > explains {
+			blocks = 2
+		}
+		if length, size, ok := l.blocks.counted(v, blocks, l.began, f.sent, w.low*9/10, w.high*11/10); ok {
+			w.low, w.high, w.lone, w.even, w.clock = length, length, false, true, 0
+			w.size, w.testAfter = amounts{size, 0, 0}, testGrowth
+			l.block.blamed = i
+		}
+	}
+}
+
 // recurred looks for a window with a fixed period that explains the last blocks, and holds
 // it instead of the limit that was blamed.
 func (l *Law) recurred(v view) bool {
 	b := &l.block
-	l.blocks.add(b)
+	l.blocks.add(b, float64(l.lost)-b.lost)
 	if b.blamed >= 0 && isFlight(l.limits[b.blamed]) {
 		return false
 	}

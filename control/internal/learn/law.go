@@ -327,7 +327,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 // blocked begins a block.
 func (l *Law) blocked(f refusal) {
 	v := l.view()
-	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.carried < l.ramp.carried+carrier}
+	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, lost: float64(l.lost - 1), blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.carried < l.ramp.carried+carrier}
 	l.block.pace = l.pace(v, f.sent)
 	l.block.soonest = l.soonest()
 	if r := l.rate(); r != nil {
@@ -353,6 +353,7 @@ func (l *Law) blocked(f refusal) {
 	l.crowd.refused(f.others, most)
 	l.crowds++
 	l.otherUnits(v, f)
+	l.counted(v, f)
 	if i := l.block.blamed; i >= 0 {
 		l.limits[i].blame(v, f)
 	}
@@ -393,6 +394,8 @@ func (l *Law) plan(f refusal) {
 			// Half of the wait, to find out whether the window is shorter.
 			at := v.h.newest(w.unit, f.sent, w.size[w.unit]) + w.low
 			expected = max(expected, l.clock+(at-l.clock)/2)
+		} else if ok && w.even { // the refused attempt may count, and part of a unit be missing
+			expected = max(expected, l.clock+time.Duration(evenWait*w.interval(v)))
 		} else if ok && w.clock == 0 && !w.lone && !w.settled() {
 			low, high := w.between(v, b)
 			expected = b.within(l.clock, low, high, time.Duration(l.trip), l.freed, l.cfg.Phase)

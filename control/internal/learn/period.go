@@ -7,7 +7,10 @@ import (
 
 // span is a block: when the refusal happened, and the two instants between which the
 // provider began to admit again.
-type span struct{ refused, low, high time.Duration }
+type span struct {
+	refused, low, high time.Duration
+	lost               float64 // all refusals, with those of attempts that were in flight
+}
 
 // spans are the newest blocks. They reveal a window with fixed start times, since all of
 // them end at such times.
@@ -16,9 +19,9 @@ type spans struct {
 	n    int
 }
 
-func (s *spans) add(b *block) {
+func (s *spans) add(b *block, lost float64) {
 	copy(s.ring[1:], s.ring[:])
-	s.ring[0] = span{b.began, b.freedFrom(), b.release}
+	s.ring[0] = span{b.began, b.freedFrom(), b.release, lost}
 	s.n = min(s.n+1, len(s.ring))
 }
 
@@ -129,3 +132,73 @@ func (s *spans) explained(v view, length time.Duration, clock bool) (fit, bool) 
 // begins returns when the last window of that length began, if one begins at phase before
 // instant 0.
 func begins(t, length, phase time.Duration) time.Duration { return t - (t+phase)%length }
+
+// counter returns what is in use at t of a window that the provider counts in periods from
+// an instant on: attempts of the period before leave evenly, in no order. A refused attempt
+// counts with that weight.
+func (s *spans) counter(v view, t, from, length time.Duration, weight float64) float64 {
+	start := from + (t-from)/length*length
+	in := func(low, high time.Duration) float64 {
+		n := v.h.until(attempts, high) - v.h.until(attempts, low-1)
+		for i := range s.n {
+			if x := &s.ring[i]; x.refused >= low && x.refused <= high && x.refused < t {
+				n += weight * x.lost
+			}
+		}
+		return n
+	}
+	return float64(start+length-t)/float64(length)*in(start-length, start-1) + in(start, t)
+}
+
+// counted returns the length and the size of a window that the provider counts in periods,
+// if one of a usual length from low to high explains the newest blocks and the refusal of
+// an attempt that was sent at an instant. The periods begin with the clock, with the first
+// attempt, or with the first one after a pause.
+func (s *spans) counted(v view, blocks int, began, sent, low, high time.Duration) (length time.Duration, size float64, ok bool) {
+	if s.n < blocks {
+		return 0, 0, false
+	}
+	before := began
+	if blocks < s.n {
+		before = s.ring[blocks].high
+	}
+	for _, u := range usual {
+		if u < low || u > high {
+			continue
+		}
+		for _, from := range [...]time.Duration{began, before, begins(began, u, v.phase)} {
+			for _, weight := range [...]float64{1, 0} { // refused attempts may count
+				if size, ok := s.alike(v, blocks, sent, from, u, weight); ok {
+					return u, size, true
+				}
+			}
+		}
+	}
+	return 0, 0, false
+}
+
+// alike returns the size of a window that is counted in such periods, if as much was in use
+// at each refusal, and less at each release.
+func (s *spans) alike(v view, blocks int, sent, from, length time.Duration, weight float64) (size float64, ok bool) {
+	least, most, next := math.Inf(1), 0.0, sent
+	for i := range blocks {
+		x := &s.ring[i]
+		if from > x.refused || next-x.refused > 2*length {
+			return 0, false
+		}
+		used := s.counter(v, x.refused, from, length, weight)
+		least, most, next = min(least, used), max(most, used), x.refused
+	}
+	size = math.Floor(least)
+	used := s.counter(v, sent, from, length, weight) + 1 - size
+	if size < minCounted || used <= 0 || max(most-size, used) > countedError {
+		return 0, false
+	}
+	for i := range blocks {
+		x := &s.ring[i]
+		if s.counter(v, x.high, from, length, weight) >= size+1 || s.counter(v, x.low, from, length, weight) <= size-1 {
+			return 0, false
+		}
+	}
+	return size, true
+}

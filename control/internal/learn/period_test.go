@@ -63,6 +63,22 @@ func slidingOf(size float64, length time.Duration) func(time.Duration) bool {
 	}
 }
 
+// countedOf admits as proxies do that count a window in periods, from the first attempt on:
+// attempts of the period before leave it evenly. Refused attempts count.
+func countedOf(size float64, length time.Duration) func(time.Duration) bool {
+	began, prior, n := -length, 0.0, 0.0
+	return func(now time.Duration) bool {
+		switch since := now - began; {
+		case since >= 2*length:
+			began, prior, n = now, 0, 0
+		case since >= length:
+			began, prior, n = began+length, n, 0
+		}
+		n++
+		return math.Floor(prior*float64(began+length-now)/float64(length)+n) <= size
+	}
+}
+
 // bucketAt admits at a rate, with a burst.
 func bucketAt(rate, burst float64) func(time.Duration) bool {
 	tokens, filled := burst, time.Duration(0)
@@ -98,7 +114,7 @@ func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
 		var s spans
 		var found period
 		for i := range blocks[:min(len(blocks), 5)] {
-			s.add(&blocks[i])
+			s.add(&blocks[i], 1)
 			if p, ok := s.period(view{now: blocks[i].release, h: h, mean: amounts{1, 1, 0}}); ok {
 				found = p
 			}
@@ -284,5 +300,115 @@ func TestNoLimitHoldsBackForMoreThanADay(t *testing.T) {
 	l.Observe(Outcome{Sent: sec, Now: 2 * sec, Class: Admitted})
 	if at := l.Hold(2*sec, 1); at != sec+maxSilence {
 		t.Errorf("the next attempt goes at %v, want a day after the last", at)
+	}
+}
+
+func TestAWindowCountedInPeriodsIsFoundAtItsSecondRefusal(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		size   float64
+		length time.Duration
+		admits func(time.Duration) bool
+		even   bool
+		least  float64 // the part of what is allowed that is admitted
+	}{
+		{"100 in 10 s", 100, 10 * sec, countedOf(100, 10*sec), true, 0.96},
+		{"60 a minute", 60, time.Minute, countedOf(60, time.Minute), true, 0.96},
+		{"a sliding window", 100, 10 * sec, slidingOf(100, 10*sec), false, 0.9},
+		{"a window by the clock", 60, time.Minute, fixedOf(60, time.Minute, false), false, 0.9},
+	} {
+		l := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour})
+		until := 20 * tt.length
+		admitted, refused := drive(l, until, tt.admits)
+		if least := tt.least * tt.size * 20; float64(admitted) < least || tt.even && refused > 10 {
+			t.Errorf("%s: %d admitted, want %.0f; %d refused", tt.name, admitted, least, refused)
+		}
+		f := l.Binding()
+		if f.Kind != Window || f.Even != tt.even || math.Abs(f.Size/tt.size-1) > 0.05 || math.Abs(f.Window.Seconds()/tt.length.Seconds()-1) > 0.05 {
+			t.Errorf("%s: holds %+v", tt.name, f)
+		}
+		again := New(l.cfg)
+		if err := again.Restore(l.Store(), l.Interval()); err != nil || again.Binding().Even != tt.even {
+			t.Errorf("%s: restored %+v, %v", tt.name, again.Binding(), err)
+		}
+	}
+}
+
+func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		size float64 // that the window is held with; some 45 were sent in its length
+		even bool
+	}{
+		{"not full at the refusal", 100, true},
+		{"full, which explains it", 45, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		w := newWindow(0, amounts{tt.size, tt.size, 0}, sec, 9*sec, 11*sec, sec, 10)
+		w.lone = false
+		l.limits = []limit{w}
+		send := func(from, to time.Duration, n int) {
+			for i := range n {
+				l.h.add(from+time.Duration(i)*(to-from)/time.Duration(n), amounts{1, 1, 0})
+			}
+		}
+		send(0, 5*sec, 100)
+		l.blocks.add(&block{began: 5 * sec, lastRefused: 6 * sec, release: 10500 * ms}, 2)
+		send(10500*ms, 14*sec, 39)
+		v := view{now: 14 * sec, h: &l.h, mean: amounts{1, 1, 0}}
+		l.counted(v, refusal{sent: 14 * sec, now: 14 * sec, cost: 1})
+		if w.even != tt.even || w.even && (w.high != 10*sec || w.size[attempts] != 100) {
+			t.Errorf("%s: even %v, %v in %v", tt.name, w.even, w.size[attempts], w.high)
+		}
+	}
+}
+
+func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
+	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, climb: 1, testAfter: 1}
+	v := view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, dear: 1, calm: 10}
+	f := refusal{sent: v.now, now: v.now, cost: 1}
+	for i := range maxUneven + 1 {
+		if !w.ended(v, &block{}) {
+			t.Fatalf("it was dropped after %d refusals", i)
+		}
+		w.blame(v, f)
+	}
+	if w.ended(v, &block{}) || w.size[attempts] != 60 || w.margin == 0 {
+		t.Errorf("it is kept, with %v and a margin of %v", w.size, w.margin)
+	}
+	v.calm = 61 // a minute without a refusal
+	if w.blame(v, f); !w.ended(v, &block{}) {
+		t.Error("a refusal after more than its length is counted with those before")
+	}
+	margin := w.margin
+	w.climb = 1.1
+	if w.blame(v, f); w.margin != margin || w.testAfter != testGrowth {
+		t.Errorf("after a test that failed the margin is %v, was %v; the next comes after %v", w.margin, margin, w.testAfter)
+	}
+}
+
+func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		late time.Duration // the 50th of 100 attempts
+		want time.Duration // when the last one goes
+	}{
+		{"in time", 0, 100 * sec},
+		{"two intervals late", 2 * sec, 100 * sec},
+		{"later than a part of the length", 10 * sec, 108800 * ms},
+	} {
+		w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, climb: 1, due: sec}
+		h, now := &history{}, time.Duration(0)
+		for i := range 100 {
+			v := view{now: now, last: now, h: h, mean: amounts{1, 1, 0}}
+			if now = w.free(v, 1); i == 49 {
+				now += tt.late
+			}
+			h.add(now, amounts{1, 1, 0})
+			w.sent(now)
+		}
+		if (now - tt.want).Abs() > 1100*ms {
+			t.Errorf("%s: the last one goes at %v, want %v", tt.name, now, tt.want)
+		}
 	}
 }

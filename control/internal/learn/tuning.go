@@ -92,6 +92,8 @@ const (
 	minFold, maxFold = 8 * time.Second, 2 * time.Minute
 	// A refusal is attributed to a limit if at least this part of it was in use.
 	nearlyFull = 0.85
+	// A window that was fuller explains a refusal, and more evidence is needed against it.
+	explains = 0.92
 	// Another unit explains a window if its error is smaller by this much.
 	betterUnit = 0.015
 	// After a window is dropped, this part of its mean rate counts as admitted.
@@ -119,6 +121,18 @@ const (
 	minFitted              = 10.0 // fewer attempts agree by chance
 	unlikeRate, likeWindow = 0.06, 0.012
 	lengthStep             = 1.2
+
+	// A window is counted in periods if at each refusal as much was in use, up to this error,
+	// and at least this much: smaller ones agree by chance.
+	countedError, minCounted = 2.0, 20.0
+	// Its first canary waits until this many units have returned: the refused attempt may
+	// count.
+	evenWait = 2.5
+	// Attempts that are late by up to 1/evenLate of its length delay none after them.
+	evenLate = 50
+	// It is dropped after more refusals than this in a row, each sooner than a length of the
+	// window after the block before, outside tests.
+	maxUneven = 3
 
 	// Flight.
 

@@ -28,6 +28,8 @@ type window struct {
 	pace      float64       // attempts a second before the first refusal
 	clock     time.Duration // its length if it begins with the clock, else 0
 	slack     time.Duration // extra time for which sent attempts count
+	even      bool          // units return evenly, since the provider counts in periods
+	due       time.Duration // when the next attempt of an even window is due
 }
 
 // newWindow returns a window that one block supports. It was filled in the time fill, at
@@ -111,10 +113,13 @@ func (w *window) free(v view, c float64) time.Duration {
 		if w.used(v, w.unit, v.now, length)+n > room {
 			return begins(v.now, w.clock, v.phase) + w.clock + v.guard
 		}
-	} else if used := v.h.total[w.unit] + n; used > room {
+	} else if used := v.h.total[w.unit] + n - w.late(); used > room {
 		if t := v.h.sentBy(w.unit, used-room, false); t != never {
 			at = w.leaves(v.now, t, 1) + v.guard + w.slack
 		}
+	}
+	if w.even {
+		return max(v.now, at, w.due)
 	}
 	at = max(at, w.leaves(v.now, v.last, min(1, n/max(1e-9, room)/windowSpread)))
 	return max(v.now, at)
@@ -126,8 +131,27 @@ func (w *window) between(v view, b *block) (low, high time.Duration) {
 	return max(began+w.low, b.lastRefused), began + w.high
 }
 
-func (w *window) sent(time.Duration) {}
-func (w *window) takeBack()          {}
+// sent sets when the next attempt of an even window is due. An attempt that was late delays
+// none after it, since the provider counts no more because of it.
+func (w *window) sent(now time.Duration) {
+	if w.even {
+		w.due = max(w.due, now-w.high/evenLate) + w.gap()
+	}
+}
+
+// gap returns the time between two attempts of an even window.
+func (w *window) gap() time.Duration { return time.Duration(float64(w.high) / w.usable()) }
+
+// late returns how many attempts of an even window may be late, and so go sooner than a
+// length after those that it holds.
+func (w *window) late() float64 {
+	if !w.even {
+		return 0
+	}
+	return 1 + w.usable()/evenLate
+}
+
+func (w *window) takeBack() {}
 
 // answered starts or continues a test.
 func (w *window) answered(v view) {
@@ -235,6 +259,10 @@ func (w *window) blame(v view, f refusal) {
 	tested := w.climb > 1
 	w.climb, w.untested, w.published = 1, 0, false
 	w.hits++
+	if w.even {
+		w.uneven(v, tested)
+		return
+	}
 	held := w.size
 	if tested && w.proven[w.unit] == 0 {
 		w.proven = w.size
@@ -279,10 +307,27 @@ func (w *window) blame(v view, f refusal) {
 	}
 }
 
+// uneven learns from a refusal of a window whose units return evenly. How many attempts were
+// in its length is no measure of what the provider counts.
+func (w *window) uneven(v view, tested bool) {
+	if tested {
+		w.testAfter = min(maxTest, w.testAfter*testGrowth)
+		return
+	}
+	w.margin = min(0.15, 1.5*w.margin+0.003)
+	if w.doubts++; v.calm*v.dear > w.high.Seconds() {
+		w.doubts = 0
+	}
+}
+
 // ended narrows the length by a block that is attributed to this window: it ended between
 // the last refused canary and the admitted one. It reports whether that agrees with earlier
 // blocks.
 func (w *window) ended(v view, b *block) bool {
+	if w.even {
+		w.due = v.now + w.gap()
+		return w.doubts <= maxUneven
+	}
 	if w.clock > 0 {
 		if begins(b.release, w.clock, v.phase) > b.freedFrom() {
 			w.doubts = 0
