@@ -87,6 +87,21 @@ func TestRefusalHoldsAll(t *testing.T) {
 	}
 }
 
+// Members wait for what holds longest: not for the ceiling, which a slower rate is far from.
+func TestWaitsHaveTheLongestBound(t *testing.T) {
+	w := newWorld(t)
+	w.join(2, pacing.Config{Law: "aimd", Ceiling: 20 * ms, Initial: 200 * ms, Step: time.Microsecond})
+	w.run(time.Second)
+	for range 200 {
+		w.run(step)
+		for i, n := range w.nodes {
+			if d := n.core.Ask(w.now, pacing.Attempt{}); d.Bound == reason.BoundCeiling {
+				t.Fatalf("at %v member %d waits for the ceiling: %+v", w.now, i, d)
+			}
+		}
+	}
+}
+
 // The member that was refused waits as long as the others: the server's law may doubt a wait of three
 // hours and find that it is over after some seconds. If the server ends with the report, the member
 // keeps to the wait itself.

@@ -86,17 +86,21 @@ func (g *group) admit(now time.Duration, w *want) (t pacing.Ticket, v fairqueue.
 // ask admits a request, or returns the decision that delays it. The bounds of the whole
 // group come before those of the core.
 func (g *group) ask(now time.Duration, w *want) (pacing.Ticket, pacing.Decision) {
-	switch at, carefully := g.granted+g.ceiling, now < g.smooth; {
-	case now < g.server.listens:
+	if now < g.server.listens {
 		return pacing.Ticket{}, pacing.Decision{At: g.server.listens, Reason: reason.ConservativeStart, Bound: reason.BoundLearning}
-	case g.any && g.ceiling > noCeiling && now < at:
-		return pacing.Ticket{}, pacing.Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling}
-	case carefully && now < g.paid:
-		return pacing.Ticket{}, pacing.Decision{At: g.paid, Reason: reason.Pacing, Bound: reason.BoundLimit}
 	}
 	a := pacing.Attempt{Ready: w.ready, Cost: w.cost}
 	if w.pool != "" {
 		a.Pool = g.core.In(now, w.pool)
+	}
+	switch at, carefully := g.granted+g.ceiling, now < g.smooth; {
+	case g.any && g.ceiling > noCeiling && now < at:
+		if d := g.core.Ask(now, a); !d.OK && d.At > at {
+			return pacing.Ticket{}, d // the limit's wait is longer
+		}
+		return pacing.Ticket{}, pacing.Decision{At: at, Reason: reason.Pacing, Bound: reason.BoundCeiling}
+	case carefully && now < g.paid:
+		return pacing.Ticket{}, pacing.Decision{At: g.paid, Reason: reason.Pacing, Bound: reason.BoundLimit}
 	}
 	t, decision, _ := g.core.Admit(now, a)
 	return t, decision
