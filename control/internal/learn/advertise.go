@@ -101,6 +101,7 @@ type advertised struct {
 	quota   float64
 	window  time.Duration // as reported
 	longest time.Duration // the longest reset seen
+	least   time.Duration // the shortest in a fast response
 	fine    int           // above 0: resets are rounded to milliseconds, not to seconds
 	precise bool          // resets are durations, not instants
 	share   float64       // the part of an attempt's cost that counts
@@ -164,12 +165,16 @@ func (t *advertised) length() time.Duration {
 	if t.window > 0 {
 		return t.window
 	}
+	length := t.longest
+	if t.shape == sliding && t.fine <= 0 && t.least > 0 && t.longest-t.least <= time.Second+t.longest/20 {
+		length = t.least // they are all of the whole window, rounded up to seconds
+	}
 	for _, u := range usual {
-		if t.longest >= u-u/50 && t.longest <= u+u/50+time.Second {
+		if length >= u-u/50 && length <= u+u/50+time.Second {
 			return u
 		}
 	}
-	return t.longest
+	return length
 }
 
 func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
@@ -240,6 +245,9 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		}
 		if !refused {
 			t.longest = max(t.longest, reset)
+			if fast := named.took < time.Second/2; fast && (t.least == 0 || reset < t.least) {
+				t.least = reset
+			}
 			named.used = used / t.grain
 			t.learn(named, t.fromSending, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}
@@ -443,7 +451,11 @@ func (t *advertised) late(v view) time.Duration {
 // slide returns when a sliding window has room.
 func (t *advertised) slide(v view, need float64) time.Duration {
 	at := v.now
-	mine := t.quota - t.others
+	others := t.others
+	if !t.perCost {
+		others = math.Round(others) // a fraction would take a whole one of few units
+	}
+	mine := t.quota - others
 	room := max(need, mine-min(2*t.surge, maxGrazed*t.quota)-math.Floor(t.margin*mine))
 	late := false
 	if t.quota > maxCells { // with so many, the history has only approximate times

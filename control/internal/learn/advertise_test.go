@@ -587,3 +587,40 @@ func TestResetsThatContradictABucket(t *testing.T) {
 		}
 	}
 }
+
+// The reset of a sliding window is its whole length after each attempt. A date rounds it up.
+func TestTheLengthOfAnAdvertisedSlidingWindow(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		a    advertised
+		want time.Duration
+	}{
+		{"rounded up by up to a second", advertised{shaper: shaper{shape: sliding}, longest: 7850 * ms, least: 6950 * ms}, 6950 * ms},
+		{"close to a usual length", advertised{shaper: shaper{shape: sliding}, longest: 11380 * ms, least: 10500 * ms}, 10 * sec},
+		{"not rounded", advertised{shaper: shaper{shape: sliding}, longest: 7850 * ms, least: 6950 * ms, fine: 1}, 7850 * ms},
+		{"they differ by more", advertised{shaper: shaper{shape: sliding}, longest: 7850 * ms, least: 5 * sec}, 7850 * ms},
+		{"only slow responses", advertised{shaper: shaper{shape: sliding}, longest: 7850 * ms}, 7850 * ms},
+		{"the rest of a fixed window", advertised{shaper: shaper{shape: fixed}, longest: 7850 * ms, least: 6950 * ms}, 7850 * ms},
+	} {
+		if got := tt.a.length(); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAFractionThatOthersUseTakesNoWholeUnit(t *testing.T) {
+	for _, tt := range []struct {
+		others  float64
+		perCost bool
+		now     bool
+	}{{0.4, false, true}, {0.6, false, false}, {0.4, true, false}} {
+		v := view{now: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
+		for i := range 4 {
+			v.h.add(99*sec+time.Duration(i)*100*ms, amounts{1, 1, 0})
+		}
+		a := advertised{shaper: newShaper(sliding), quota: 5, longest: 10 * sec, share: 1, others: tt.others, perCost: tt.perCost}
+		if got := a.slide(v, 1) == v.now; got != tt.now {
+			t.Errorf("others use %v of 5 units, cost %v: the fifth attempt goes now: %v", tt.others, tt.perCost, got)
+		}
+	}
+}

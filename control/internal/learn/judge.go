@@ -139,10 +139,12 @@ func (l *Law) counted(v view, f refusal) {
 		if w.fullness(v, f) > explains {
 			blocks = 2
 		}
-		if length, size, ok := l.blocks.counted(v, blocks, l.began, f.sent, w.low*9/10, w.high*11/10); ok {
-			w.low, w.high, w.lone, w.even, w.clock = length, length, false, true, 0
-			w.size, w.testAfter = amounts{size, 0, 0}, testGrowth
-			l.block.blamed = i
+		for ; blocks <= maxCounted && !w.even; blocks++ {
+			if length, size, ok := l.blocks.counted(v, blocks, l.began, f.sent, w.low*9/10, w.high*11/10); ok {
+				w.low, w.high, w.lone, w.even, w.clock = length, length, false, true, 0
+				w.size, w.testAfter = amounts{size, 0, 0}, testGrowth
+				l.block.blamed = i
+			}
 		}
 	}
 }

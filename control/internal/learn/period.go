@@ -183,7 +183,7 @@ func (s *spans) alike(v view, blocks int, sent, from, length time.Duration, weig
 	least, most, next := math.Inf(1), 0.0, sent
 	for i := range blocks {
 		x := &s.ring[i]
-		if from > x.refused || next-x.refused > 2*length {
+		if from > x.refused || next-x.refused > 2*length || next-x.refused < length/10 {
 			return 0, false
 		}
 		used := s.counter(v, x.refused, from, length, weight)
@@ -191,7 +191,7 @@ func (s *spans) alike(v view, blocks int, sent, from, length time.Duration, weig
 	}
 	size = math.Floor(least)
 	used := s.counter(v, sent, from, length, weight) + 1 - size
-	if size < minCounted || used <= 0 || max(most-size, used) > countedError {
+	if chance := countedTries * math.Pow(2*countedError/size, float64(blocks)); size < minCounted || chance > countedOdds || used <= 0 || max(most-size, used) > countedError {
 		return 0, false
 	}
 	for i := range blocks {

@@ -337,14 +337,18 @@ func TestAWindowCountedInPeriodsIsFoundAtItsSecondRefusal(t *testing.T) {
 func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		size float64 // that the window is held with; some 45 were sent in its length
+		size float64       // that the window is held with, in hundreds; some 45 were sent in its length
+		many int           // attempts, in hundreds
+		next time.Duration // the refusal after the first at 5 seconds
 		even bool
 	}{
-		{"not full at the refusal", 100, true},
-		{"full, which explains it", 45, false},
+		{"not full at the refusal", 100, 10, 14 * sec, true},
+		{"full, which explains it", 45, 10, 14 * sec, false},
+		{"few attempts, which agree by chance", 100, 1, 14 * sec, false},
+		{"soon after the first refusal, when little has changed", 100, 10, 5900 * ms, false},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		w := newWindow(0, amounts{tt.size, tt.size, 0}, sec, 9*sec, 11*sec, sec, 10)
+		w := newWindow(0, amounts{tt.size * float64(tt.many), 0, 0}, sec, 9*sec, 11*sec, sec, 10)
 		w.lone = false
 		l.limits = []limit{w}
 		send := func(from, to time.Duration, n int) {
@@ -352,12 +356,16 @@ func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 				l.h.add(from+time.Duration(i)*(to-from)/time.Duration(n), amounts{1, 1, 0})
 			}
 		}
-		send(0, 5*sec, 100)
-		l.blocks.add(&block{began: 5 * sec, lastRefused: 6 * sec, release: 10500 * ms}, 2)
-		send(10500*ms, 14*sec, 39)
-		v := view{now: 14 * sec, h: &l.h, mean: amounts{1, 1, 0}}
-		l.counted(v, refusal{sent: 14 * sec, now: 14 * sec, cost: 1})
-		if w.even != tt.even || w.even && (w.high != 10*sec || w.size[attempts] != 100) {
+		send(0, 5*sec, 100*tt.many)
+		if tt.next < 10*sec {
+			l.blocks.add(&block{began: 5 * sec, lastRefused: 5 * sec, release: 5500 * ms}, 0)
+		} else {
+			l.blocks.add(&block{began: 5 * sec, lastRefused: 6 * sec, release: 10500 * ms}, 2)
+			send(10500*ms, tt.next, 40*tt.many)
+		}
+		v := view{now: tt.next, h: &l.h, mean: amounts{1, 1, 0}}
+		l.counted(v, refusal{sent: tt.next, now: tt.next, cost: 1})
+		if w.even != tt.even || w.even && (w.high != 10*sec || w.size[attempts] != 100*float64(tt.many)) {
 			t.Errorf("%s: even %v, %v in %v", tt.name, w.even, w.size[attempts], w.high)
 		}
 	}

@@ -125,6 +125,9 @@ const (
 	// A window is counted in periods if at each refusal as much was in use, up to this error,
 	// and at least this much: smaller ones agree by chance.
 	countedError, minCounted = 2.0, 20.0
+	// It has to explain as many blocks, up to maxCounted, as make it less likely than this
+	// that they agree by chance, if that many lengths and beginnings are tried.
+	countedOdds, countedTries, maxCounted = 0.05, 6.0, 3
 	// Its first canary waits until this many units have returned: the refused attempt may
 	// count.
 	evenWait = 2.5
