@@ -416,7 +416,8 @@ func (t *advertised) apart(v view, need float64) time.Duration {
 		over = seconds(t.quota / t.slow)
 		if taken := t.taken / max(t.during, 1e-3); !t.perCost {
 			longest = seconds(2 * need / (t.slow - min(max(0, taken), maxTaken*t.slow)))
-			spread = spread || v.punished && t.quota >= manyAtOnce || t.sure() && taken > (1-ownUse)*t.slow
+			low := v.punished && t.quota >= manyAtOnce && t.left-t.spent < t.quota/2
+			spread = spread || low || t.sure() && taken > (1-ownUse)*t.slow
 		}
 	}
 	if !spread || t.quota <= 1 {

@@ -151,10 +151,13 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 		t.Errorf("of 2 a second, of which others take 1.9, %v are waited for where the limit is on cost, want 0.1; %v where it is on calls, want 0.6", got, want)
 	}
 	v.punished = true
-	for quota, want := range map[float64]time.Duration{80: 300 * ms, 2: 0} {
-		a := advertised{shaper: newShaper(bucket), quota: quota, left: quota, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
-		if got := a.free(v, 1) - v.now; got < want || want == 0 && got != 0 {
-			t.Errorf("under a penalty the next of %v goes %v after the last, want %v or more, or at once where few can be under way at a refusal", quota, got, want)
+	for _, tt := range []struct {
+		quota, left float64
+		want        time.Duration
+	}{{80, 39, 300 * ms}, {80, 41, 0}, {2, 2, 0}} {
+		a := advertised{shaper: newShaper(bucket), quota: tt.quota, left: tt.left, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
+		if got := a.free(v, 1) - v.now; got < tt.want || tt.want == 0 && got != 0 {
+			t.Errorf("under a penalty the next of %v, of which %v are left, goes %v after the last, want %v or more, or at once while much is left or few can be under way at a refusal", tt.quota, tt.left, got, tt.want)
 		}
 	}
 }
@@ -621,6 +624,22 @@ func TestAFractionThatOthersUseTakesNoWholeUnit(t *testing.T) {
 		a := advertised{shaper: newShaper(sliding), quota: 5, longest: 10 * sec, share: 1, others: tt.others, perCost: tt.perCost}
 		if got := a.slide(v, 1) == v.now; got != tt.now {
 			t.Errorf("others use %v of 5 units, cost %v: the fifth attempt goes now: %v", tt.others, tt.perCost, got)
+		}
+	}
+}
+
+// Under a penalty a bucket is not drained at once. While it is nearly full, the little that
+// its resets show of the rate holds nothing back.
+func TestABucketIsSpreadUnderAPenaltyOnceHalfIsUsed(t *testing.T) {
+	for _, tt := range []struct {
+		left     float64
+		punished bool
+		spread   bool
+	}{{4473, true, false}, {2000, true, true}, {2000, false, false}} {
+		v := view{now: 10 * sec, h: &history{}, mean: amounts{1, 1, 0}, punished: tt.punished}
+		a := advertised{shaper: newShaper(bucket), quota: 4475, left: tt.left, slow: 1.0 / 2860, share: 1}
+		if got := a.apart(v, 1); (got > 0) != tt.spread {
+			t.Errorf("%.0f of 4475 left, penalty %v: the next attempt goes after %v", tt.left, tt.punished, got)
 		}
 	}
 }
