@@ -179,7 +179,7 @@ const maxWhole = 24 * time.Hour
 // restore starts from a member's states if nothing was learned yet; exactly if they are live, in use
 // until now.
 func (g *group) restore(states map[string]control.State, live bool) {
-	if g.known && !(live && g.recalled) || len(states) == 0 || len(g.tickets) > 0 || g.core.Known() {
+	if g.known && (!live || !g.recalled) || len(states) == 0 || len(g.tickets) > 0 || g.core.Known() {
 		return
 	}
 	account, pools := g.core.Restore, g.core.RestorePools
