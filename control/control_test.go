@@ -240,8 +240,8 @@ func TestRestoreClampsOrRefuses(t *testing.T) {
 }
 
 // A rate that is slower than the initial interval is raised for a later run, which may find
-// another limit, and kept by a law that goes on at once. A pace that was just refused, while nothing
-// else is known, is none to start with.
+// another limit, and kept by a law that goes on at once. A pace that was just refused is no pace to
+// start at while nothing else is known.
 func TestResumeKeepsASlowRate(t *testing.T) {
 	slow := control.State{Law: "cycle", Version: 1, Interval: sec, Data: []byte(`{"found":[{"kind":"rate","size":0.1,"high":0.11,"confidence":0.9}]}`)}
 	for name, tt := range map[string]struct {

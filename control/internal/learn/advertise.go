@@ -245,7 +245,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		}
 		if !refused {
 			t.longest = max(t.longest, reset)
-			if fast := named.took < time.Second/2; fast && (t.least == 0 || reset < t.least) {
+			if named.took < time.Second/2 && (t.least == 0 || reset < t.least) {
 				t.least = reset
 			}
 			named.used = used / t.grain
@@ -260,7 +260,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 			if v.now-sent < length/20 {
 				t.seen(others)
 			} else { // what the provider had counted by then is less certain
-				t.others = max(0, t.others+0.05*(others-t.others))
+				t.others = max(0, t.others+doubtedShare*(others-t.others))
 			}
 		}
 	}
@@ -281,7 +281,7 @@ func (t *advertised) unrounded(v view, sent time.Duration, f Fact) float64 {
 	case t.shape == bucket && t.at >= 0:
 		left = min(t.quota, t.left+t.slow*(sent-t.at).Seconds()) - t.share*(v.h.until(cost, sent)-v.h.until(cost, t.at))
 	}
-	if left > f.Remaining+1.5*t.grain {
+	if left > f.Remaining+ownGrains*t.grain {
 		return f.Remaining // others use it, too
 	}
 	return min(max(f.Remaining, left), f.Remaining+t.grain-1)
@@ -292,7 +292,7 @@ func (t *advertised) seen(others float64) {
 	others = max(0, others)
 	t.surge = max(0.9*t.surge, others-t.others)
 	if t.grain > 1 && others > t.others {
-		others = t.others + (others-t.others)/20 // mostly rounding
+		others = t.others + doubtedShare*(others-t.others) // mostly rounding
 	}
 	t.others = others
 }

@@ -127,8 +127,8 @@ func (l *Law) otherUnits(v view, f refusal) {
 }
 
 // counted attributes a refusal to a window that the provider counts in periods, if that
-// explains it and the last block. If the window would have been full anyway, it has to
-// explain the block before too.
+// explains it and the last block, or as many blocks as it takes to rule out chance. If the
+// window would have been full anyway, it has to explain two at least.
 func (l *Law) counted(v view, f refusal) {
 	for i, x := range l.limits {
 		w, ok := x.(*window)

@@ -303,7 +303,7 @@ func TestNoLimitHoldsBackForMoreThanADay(t *testing.T) {
 	}
 }
 
-func TestAWindowCountedInPeriodsIsFoundAtItsSecondRefusal(t *testing.T) {
+func TestAWindowCountedInPeriodsIsFoundAndPacedEvenly(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		size   float64

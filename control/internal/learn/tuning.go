@@ -249,6 +249,11 @@ const (
 	// not.
 	slackMemory = 3000.0
 	drainFade   = 0.98 // a response
+	// Uncertain values of what others use have this weight in its mean.
+	doubtedShare = 0.05
+	// Others use a limit whose rest is rounded if it is more than so many steps below what
+	// our own use leaves.
+	ownGrains = 1.5
 	// newestShare is the weight of the newest attempt in the mean of a share.
 	newestShare = 0.1
 	// A published window is assumed longer by 1/assumedSlack of its length.
