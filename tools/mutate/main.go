@@ -106,7 +106,23 @@ func mutate(out io.Writer, pkg string, o options) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	mutants, overlay, err := p.instrument(work, o.files, o.calls)
+	mutants, _, err := p.instrument(work, o.files, o.calls, nil)
+	if err != nil {
+		return false, err
+	}
+	drawn := mutants
+	if o.sample > 0 && o.sample < len(mutants) {
+		drawn = slices.Clone(mutants)
+		rand.New(rand.NewPCG(o.seed, o.seed)).Shuffle(len(drawn), func(i, j int) { drawn[i], drawn[j] = drawn[j], drawn[i] })
+		drawn = drawn[:o.sample]
+		slices.SortFunc(drawn, func(a, b mutant) int { return cmp.Compare(a.id, b.id) })
+	}
+	// Each fault that is put in takes time, switched on or not.
+	only := map[int]bool{}
+	for _, m := range drawn {
+		only[m.id] = equivalent[m.key()] == ""
+	}
+	_, overlay, err := p.instrument(work, o.files, o.calls, only)
 	if err != nil {
 		return false, err
 	}
@@ -140,13 +156,6 @@ func mutate(out io.Writer, pkg string, o options) (bool, error) {
 		binaries = append(binaries, b)
 	}
 
-	drawn := mutants
-	if o.sample > 0 && o.sample < len(mutants) {
-		drawn = slices.Clone(mutants)
-		rand.New(rand.NewPCG(o.seed, o.seed)).Shuffle(len(drawn), func(i, j int) { drawn[i], drawn[j] = drawn[j], drawn[i] })
-		drawn = drawn[:o.sample]
-		slices.SortFunc(drawn, func(a, b mutant) int { return cmp.Compare(a.id, b.id) })
-	}
 	var killed, same, unreached int
 	var survivors []string
 	for _, m := range drawn {

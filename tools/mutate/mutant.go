@@ -32,6 +32,8 @@ type writer struct {
 	calls   []string
 	mutants []mutant
 	keys    map[string]int
+	only    map[int]bool // the mutants to put in; nil for all
+	wanted  bool         // whether one of the newest is to be put in
 
 	now     *file
 	edits   []edit
@@ -107,6 +109,7 @@ func (w *writer) offset(p token.Pos) int { return w.fset.Position(p).Offset }
 func (w *writer) add(p token.Pos, what ...string) int {
 	at := w.fset.Position(p)
 	line := bytes.Split(w.now.text, []byte("\n"))[at.Line-1]
+	w.wanted = false
 	for _, one := range what {
 		m := mutant{id: len(w.mutants) + 1, file: w.now.rel, line: at.Line, what: one, code: strings.TrimSpace(string(line))}
 		w.keys[m.key()]++
@@ -114,6 +117,7 @@ func (w *writer) add(p token.Pos, what ...string) int {
 			m.what = fmt.Sprintf("%s, number %d", one, n)
 		}
 		w.mutants = append(w.mutants, m)
+		w.wanted = w.wanted || w.only == nil || w.only[m.id]
 	}
 	return len(w.mutants) - len(what) + 1
 }
@@ -125,7 +129,11 @@ func (w *writer) text(n ast.Node) string {
 
 func (w *writer) becomes(n ast.Node, to string) string { return w.text(n) + " becomes " + to }
 
+// wrap puts text around n, if one of the newest mutants is wanted.
 func (w *writer) wrap(n ast.Node, before, after string) {
+	if !w.wanted {
+		return
+	}
 	w.edits = append(w.edits,
 		edit{at: w.offset(n.Pos()), begins: true, seq: len(w.edits), text: before},
 		edit{at: w.offset(n.End()), seq: len(w.edits), text: after})
@@ -313,6 +321,9 @@ func (w *writer) operator(b *ast.BinaryExpr, tv types.TypeAndValue) {
 		all = append(all, w.becomes(b, w.text(b.X)+" "+op+" "+w.text(b.Y)))
 	}
 	w.wrap(b, fmt.Sprintf("%s(%d, ", name, w.add(b.OpPos, all...)), ")")
+	if !w.wanted {
+		return
+	}
 	w.edits = append(w.edits, edit{at: w.offset(b.OpPos), drop: len(b.Op.String()), begins: true, seq: len(w.edits), text: ","})
 }
 

@@ -78,11 +78,12 @@ func load(dir, pkg string) (*source, error) {
 	return s, err
 }
 
-// instrument writes a copy of the package that holds all mutants, and the overlay.
+// instrument writes a copy of the package that holds the mutants in only, or all of them
+// if it is nil, and the overlay. It returns all mutants that there are, in or not.
 // Only files whose name matches pattern are changed; an empty one matches all.
 // Where calls names methods, leaving their calls out is all there is.
-func (s *source) instrument(work, pattern string, calls []string) ([]mutant, string, error) {
-	w := &writer{source: s, calls: calls, keys: map[string]int{}}
+func (s *source) instrument(work, pattern string, calls []string, only map[int]bool) ([]mutant, string, error) {
+	w := &writer{source: s, calls: calls, keys: map[string]int{}, only: only}
 	replace := map[string]string{}
 	for _, f := range s.files {
 		if ok, err := path.Match(pattern, path.Base(f.rel)); err != nil {
