@@ -319,3 +319,127 @@ func BenchmarkObserve(b *testing.B) {
 		})
 	}
 }
+
+const day = 24 * time.Hour
+
+func TestParamsMayBeTheirBounds(t *testing.T) {
+	for _, p := range []control.Params{
+		{Ceiling: 1}, {Ceiling: day}, {Initial: day}, {Slowest: day}, {Phase: 0}, {Phase: 1}, {Step: 1},
+		{Factor: math.SmallestNonzeroFloat64}, {Factor: math.Nextafter(1, 0)},
+	} {
+		if got, err := p.Resolve(); err != nil || got.Initial < got.Ceiling || got.Slowest < got.Initial {
+			t.Errorf("%+v: %+v, %v", p, got, err)
+		}
+	}
+	for _, tt := range []struct {
+		p    control.Params
+		want string
+	}{
+		{control.Params{Ceiling: day + 1}, "ceiling is 24h0m0.000000001s"},
+		{control.Params{Initial: day + 1}, "initial is"},
+		{control.Params{Slowest: day + 1}, "slowest is"},
+		{control.Params{Phase: -1}, "phase is -1ns"},
+		{control.Params{Factor: -0.1}, "factor is -0.1"},
+	} {
+		if _, err := tt.p.Resolve(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: got %v, want %q", tt.p, err, tt.want)
+		}
+	}
+	p, err := control.Params{}.Resolve()
+	if want := (control.Params{Ceiling: 250 * ms, Initial: sec, Slowest: 10 * time.Minute, Step: 100 * ms, Factor: 0.5}); err != nil || p != want {
+		t.Errorf("by default %+v, %v, want %+v", p, err, want)
+	}
+	if law, err := control.New("", &p); err != nil || law.Name() != "cycle" {
+		t.Errorf("the law without a name is %v, %v", law, err)
+	}
+}
+
+func TestKindsOfLimitsHaveNames(t *testing.T) {
+	for k, want := range map[control.Kind]string{
+		control.Unknown: "unknown", control.Slowdown: "slowdown", control.Slowdown + 1: "kind(7)", math.MaxUint8: "kind(255)",
+	} {
+		if got := k.String(); got != want {
+			t.Errorf("%d is %q, want %q", uint8(k), got, want)
+		}
+	}
+}
+
+func TestAStateOfAIMDNamesItsVersion(t *testing.T) {
+	law := newLaw(t, "aimd", control.Params{})
+	if s := law.State(); s.Version != 1 || s.Law != "aimd" || s.Interval != sec {
+		t.Errorf("stores %+v", s)
+	}
+	if err := law.Restore(control.State{Law: "aimd", Version: 2, Interval: sec}); err == nil || !strings.Contains(err.Error(), "of version 2, this binary knows 1") {
+		t.Errorf("a later version: %v", err)
+	}
+	if err := law.Restore(control.State{Law: "aimd", Version: 1}); err == nil {
+		t.Error("an interval of 0 was taken")
+	}
+}
+
+// Whatever a law believes, an outcome that is not a success lets the next attempt
+// go no sooner than it might have gone without it. That the place of the attempt
+// is free, that the outcome everything waited for is there, and that a first
+// response has come at all, is not a speeding up.
+func TestNoErrorLetsTheNextAttemptGoSooner(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, err := control.Params{
+			Ceiling: time.Duration(rapid.Int64Range(1, int64(time.Second)).Draw(t, "ceiling")),
+			Initial: time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(10*time.Second)).Draw(t, "initial")),
+		}.Resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		law, err := control.New(rapid.SampledFrom(control.Names()).Draw(t, "law"), &p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		type flight struct{ sent, answer time.Duration }
+		var out []flight
+		now, last, answered := time.Duration(0), -time.Hour, false
+		// A provider with a bucket, as slow as its draw, that fails at times.
+		rate := rapid.Float64Range(0.2, 50).Draw(t, "rate")
+		burst := rapid.Float64Range(1, 20).Draw(t, "burst")
+		latency := time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(3*time.Second)).Draw(t, "latency"))
+		tokens, filled := burst, time.Duration(0)
+		next := func() time.Duration {
+			return max(law.Hold(now, 1), last+law.Spacing())
+		}
+		errors := []reason.Class{reason.Unknown, reason.Rejected, reason.Failed, reason.Lost}
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			if at := next(); len(out) == 0 || at <= out[0].answer && len(out) < 8 {
+				now = max(now, at)
+				if at == control.Never {
+					t.Fatal("nothing is under way, and nothing may go")
+				}
+				law.Sent(now, 1)
+				last = now
+				out = append(out, flight{now, now + latency})
+				continue
+			}
+			f := out[0]
+			out = out[1:]
+			now = max(now, f.answer)
+			o := control.Observation{Sent: f.sent, Now: now, Class: reason.OK, Estimate: 1, Cost: 1}
+			tokens, filled = min(burst, tokens+rate*(now-filled).Seconds()), now
+			if tokens < 1 {
+				o.Class = reason.Throttled
+			} else {
+				tokens--
+			}
+			if rapid.IntRange(0, 3).Draw(t, "error") == 0 {
+				o.Class = rapid.SampledFrom(errors).Draw(t, "class")
+			}
+			before := next()
+			if law.Belief().Kind == control.Concurrency {
+				before = now // its place is free either way
+			}
+			law.Observe(o)
+			after := next()
+			if !o.Class.Success() && !o.Class.Throttle() && answered && before != control.Never && after < before {
+				t.Fatalf("at %v a %v let the next attempt go at %v, and not at %v", now, o.Class, after, before)
+			}
+			answered = answered || o.Class != reason.Unknown && o.Class != reason.Lost
+		}
+	})
+}

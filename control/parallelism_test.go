@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/reason"
 )
 
 func newParallelism(t testing.TB, p control.ParallelismParams) control.Parallelism {
@@ -327,4 +328,169 @@ func ExampleParallelism() {
 	// 28
 	// 14 26
 	// 4
+}
+
+func TestParallelismParamsMayBeTheirBounds(t *testing.T) {
+	const most = 65536
+	for _, p := range []control.ParallelismParams{
+		{Max: 1}, {Max: most}, {Max: 1, Ceiling: 1}, {Ceiling: most}, {Min: 1}, {Max: 7, Min: 7}, {InitialFactor: 1},
+		{InitialFactor: math.SmallestNonzeroFloat64}, {Increase: 1}, {Increase: most}, {DecreaseFactor: math.Nextafter(1, 0)},
+		{StabilizationBatches: 1}, {RecoveryMultiplier: 1}, {RecoveryMultiplier: most}, {MinIncreaseInterval: day}, {IdleReset: 1},
+		{BusyBudget: day, BusyWindow: day},
+	} {
+		if _, err := p.Resolve(); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+	}
+	for _, tt := range []struct {
+		p    control.ParallelismParams
+		want string
+	}{
+		{control.ParallelismParams{Max: most + 1}, "max parallelism is 65537, must be from 1 to 65536"},
+		{control.ParallelismParams{Ceiling: most + 1}, "ceiling is 65537, must be from the max of 52 to 65536"},
+		{control.ParallelismParams{Max: 7, Ceiling: 6}, "ceiling is 6, must be from the max of 7 to 65536"},
+		{control.ParallelismParams{Min: -1}, "min parallelism is -1"},
+		{control.ParallelismParams{Max: 7, Min: 8}, "min parallelism is 8"},
+		{control.ParallelismParams{InitialFactor: -0.1}, "initial factor is -0.1"},
+		{control.ParallelismParams{Increase: most + 1}, "increase is 65537, must be from 1 to 65536"},
+		{control.ParallelismParams{DecreaseFactor: -0.1}, "decrease factor is -0.1"},
+		{control.ParallelismParams{RecoveryMultiplier: most + 1}, "recovery multiplier is 65537, must be from 1 to 65536"},
+		{control.ParallelismParams{IdleReset: day + 1}, "idle reset is"},
+		{control.ParallelismParams{BusyWindow: sec}, "busy budget is 0s in a busy window of 1s"},
+	} {
+		if _, err := tt.p.Resolve(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: got %v, want %q", tt.p, err, tt.want)
+		}
+	}
+	p, err := control.ParallelismParams{}.Resolve()
+	if err != nil || p.Ceiling != 256 || p.Max != 52 || p.Min != 1 {
+		t.Errorf("by default %+v, %v", p, err)
+	}
+	if p, err := (control.ParallelismParams{Max: 300}).Resolve(); err != nil || p.Ceiling != 300 {
+		t.Errorf("above the default ceiling %+v, %v", p, err)
+	}
+}
+
+func TestAThrottleSaysWhetherItIsTheFirstOfItsEpoch(t *testing.T) {
+	for _, disabled := range []bool{false, true} {
+		l := newParallelism(t, control.ParallelismParams{Disabled: disabled})
+		for i, step := range []struct {
+			sent, now, wait time.Duration
+			fresh           bool
+			activity        time.Duration
+		}{
+			{0, sec, -5, true, sec}, // an invalid wait
+			{0, 2 * sec, 0, false, 2 * sec},
+			{sec, 3 * sec, 0, false, 3 * sec},
+			{sec + 1, 4 * sec, time.Minute, true, 64 * sec},
+		} {
+			if fresh := l.Throttle(step.sent, step.now, step.wait); fresh != step.fresh {
+				t.Errorf("disabled %v, throttle %d: fresh %v, want %v", disabled, i, fresh, step.fresh)
+			}
+			if s := l.Statistics(step.now); s.LastThrottle != step.now || s.LastActivity != step.activity || s.TotalThrottles != int64(i+1) {
+				t.Errorf("disabled %v, throttle %d: %+v", disabled, i, s)
+			}
+		}
+	}
+}
+
+func TestADisabledLawCountsAndTakesNoSteps(t *testing.T) {
+	l := newParallelism(t, control.ParallelismParams{Disabled: true})
+	for i := range 5 {
+		now := time.Duration(i+1) * 10 * sec
+		if l.Success(now-sec, now, 0) {
+			t.Error("the level rose")
+		}
+	}
+	if s := l.Statistics(0); s.Current != 52 || s.SuccessesSinceThrottle != 5 || s.LastIncrease != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestRecoveryTakesSeveralStepsAtOnce(t *testing.T) {
+	l := newParallelism(t, control.ParallelismParams{Max: 52, Increase: 3, RecoveryMultiplier: 3})
+	l.Throttle(0, sec, 0)
+	if s := l.Statistics(0); s.Current != 13 || s.LastKnownGood != 23 {
+		t.Fatalf("after the throttle %+v", s)
+	}
+	for range 3 {
+		l.Success(6*sec, 7*sec, 0)
+	}
+	if s := l.Statistics(0); s.Current != 13+3*3 {
+		t.Errorf("the level is %d, want 22", s.Current)
+	}
+}
+
+func TestAResetIsActivity(t *testing.T) {
+	l := newParallelism(t, control.ParallelismParams{})
+	l.Reset(time.Hour)
+	if s := l.Statistics(time.Hour); s.LastActivity != time.Hour || s.LastIncrease != time.Hour {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A server that allows a thousand seconds of execution in each second, so that
+// the ceiling shows the mean of the batches.
+func TestTheCeilingFollowsTheMeanOfTheBatches(t *testing.T) {
+	type batch struct{ took, busy time.Duration }
+	for _, tt := range []struct {
+		name    string
+		batches []batch
+		want    int
+	}{
+		{"none yet", nil, 1000},
+		{"the first stands for itself", []batch{{8 * sec, 4 * sec}}, 2000},
+		{"each next moves it by an eighth", []batch{{8 * sec, 4 * sec}, {16 * sec, 4 * sec}}, 2250},
+		{"a server that does not say was busy all the time", []batch{{8 * sec, 4 * sec}, {8 * sec, 0}}, 1777},
+		{"nor one that says less", []batch{{8 * sec, 4 * sec}, {8 * sec, -1}}, 1777},
+		{"a nanosecond counts", []batch{{4, 1}}, 4000},
+		{"and is a mean", []batch{{4, 1}, {4, 9}}, 2000},
+		{"no batch takes less", []batch{{0, 1}}, 1000},
+		{"at most what the server recommends", []batch{{80 * sec, sec}}, 5000},
+	} {
+		l := newParallelism(t, control.ParallelismParams{Max: 5000, BusyBudget: 1000 * sec, BusyWindow: sec})
+		for _, b := range tt.batches {
+			l.Success(time.Minute-b.took, time.Minute, b.busy)
+		}
+		if got := l.Statistics(0).Ceiling; got != tt.want {
+			t.Errorf("%s: ceiling %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestABudgetThatIsNoneIsIgnored(t *testing.T) {
+	l := newParallelism(t, control.ParallelismParams{Max: 100})
+	for _, tt := range []struct {
+		busy, window time.Duration
+		want         int
+	}{{0, sec, 100}, {sec, 0, 100}, {-1, sec, 100}, {1, 1, 1}, {7 * sec, sec, 7}, {0, sec, 7}, {sec, 0, 7}, {sec, -1, 7}} {
+		l.Budget(tt.busy, tt.window)
+		if got := l.Statistics(0).Ceiling; got != tt.want {
+			t.Errorf("after a budget of %v in %v the ceiling is %d, want %d", tt.busy, tt.window, got, tt.want)
+		}
+	}
+}
+
+func TestWhatKeepsTheLevelFromBeingHigher(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		p    control.ParallelismParams
+		do   func(*control.Parallelism)
+		want reason.Bound
+	}{
+		{"it has not grown yet", control.ParallelismParams{}, nil, reason.BoundParallelism},
+		{"the assumed maximum", control.ParallelismParams{InitialFactor: 1}, nil, reason.BoundCeiling},
+		{"a recommendation", control.ParallelismParams{InitialFactor: 1}, func(l *control.Parallelism) { l.Recommend(4) }, reason.BoundLimit},
+		{"the owner's ceiling", control.ParallelismParams{Max: 8, Ceiling: 8, InitialFactor: 1}, func(l *control.Parallelism) { l.Recommend(8) }, reason.BoundCeiling},
+		{"a ceiling below the recommendation", control.ParallelismParams{Max: 8, Ceiling: 8, InitialFactor: 1}, func(l *control.Parallelism) { l.Recommend(9) }, reason.BoundCeiling},
+		{"execution time", control.ParallelismParams{InitialFactor: 1, BusyBudget: 4 * sec, BusyWindow: sec}, nil, reason.BoundLimit},
+	} {
+		l := newParallelism(t, tt.p)
+		if tt.do != nil {
+			tt.do(&l)
+		}
+		if got := l.Bound(); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
 }

@@ -2,7 +2,6 @@ package learn
 
 import (
 	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -246,64 +245,6 @@ func TestTheAssumedLengthOfALoneWindowShrinks(t *testing.T) {
 	at := w.free(v, 1)
 	if v.now = at; at >= 60*sec || w.free(v, 1) > at+sec {
 		t.Errorf("room at %v, and then at %v", at, w.free(v, 1))
-	}
-}
-
-func TestARareNumberInFlightIsEvidenceForALimitOnIt(t *testing.T) {
-	for _, tt := range []struct {
-		name     string
-		refusals []float64
-		held     bool
-	}{
-		{"always at the most that ever were", []float64{9, 9, 9}, true},
-		{"at any number", []float64{2, 5, 4, 7, 3}, false},
-		{"alone", []float64{0, 0, 0}, false},
-	} {
-		var c crowd
-		for i := range 200 {
-			c.sent(i % 8)
-		}
-		for _, others := range tt.refusals {
-			c.refused(others, maxEvidence)
-		}
-		if got := c.evidence > heldEvidence; got != tt.held {
-			t.Errorf("%s: evidence %.2f", tt.name, c.evidence)
-		}
-	}
-}
-
-func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
-	x := &flight{size: 12, testAfter: 10}
-	v := view{flying: 12, calm: 99}
-	for range 18 {
-		x.answered(v)
-	}
-	if x.size != 13 || x.climb != 1 {
-		t.Errorf("%v and %v on top are under way after two tests, want 13 and 1", x.size, x.climb)
-	}
-	x.blame(v, refusal{others: 13})
-	if x.size != 13 || x.climb != 0 || x.testAfter != 20 {
-		t.Errorf("%v and %v on top after a failed test, the next after %v; want 13, 0 and 20", x.size, x.climb, x.testAfter)
-	}
-}
-
-func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
-	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-	was := newRate(0, 20, 25)
-	x := &flight{size: 43, testAfter: firstTest, was: was}
-	l.hold(x)
-	v := l.view()
-	for i := range maxSoon {
-		if x.early >= maxSoon {
-			t.Fatalf("given up after %d refusals", i)
-		}
-		x.untested = 46
-		x.blame(v, refusal{others: x.size - 1})
-	}
-	l.block = block{refusals: 1}
-	l.ended(v)
-	if l.has(isFlight) || l.rate() != was {
-		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before", l.Binding(), maxSoon)
 	}
 }
 
@@ -658,94 +599,3 @@ const (
 	ms  = time.Millisecond
 	sec = time.Second
 )
-
-func TestHistoryKnowsWhatWasSentInAnyStretch(t *testing.T) {
-	for _, tt := range []struct {
-		every  time.Duration
-		n      int
-		length time.Duration
-		want   float64
-		near   float64 // part of the amount
-	}{
-		{sec, 100, 10 * sec, 10, 0},
-		{sec, 100, 200 * sec, 100, 0},
-		{100 * ms, 5000, 10 * sec, 100, 0.03},
-		{100 * ms, 5000, 400 * sec, 4000, 0.03},
-		{10 * ms, 300_000, 600 * sec, 60_000, 0.03},
-		{10 * ms, 300_000, sec, 100, 0.03},
-		{10 * ms, 300_000, 3000 * sec, 300_000, 0.001},
-		{time.Microsecond, 300_000, sec, 300_000, 0},
-		{time.Microsecond, 300_000, 10 * ms, 10_000, 0.03},
-		{60 * time.Microsecond, 300_000, sec, 1_000_000.0 / 60, 0.03},
-	} {
-		var h history
-		now := time.Duration(0)
-		for range tt.n {
-			now += tt.every
-			h.add(now, amounts{1, 2, 0.5})
-		}
-		for u, per := range (amounts{1, 2, 0.5}) {
-			if got := h.used(unit(u), now, tt.length); math.Abs(got/per-tt.want) > tt.near*tt.want+1e-9 {
-				t.Errorf("every %v: %v of unit %d in %v, want %v", tt.every, got, u, tt.length, tt.want*per)
-			}
-		}
-		from := h.newest(attempts, now, tt.want)
-		if want := now - time.Duration(tt.want-1)*tt.every; math.Abs(float64(from-want)) > tt.near*float64(tt.length)+1 {
-			t.Errorf("every %v: the newest %v began at %v, want %v", tt.every, tt.want, from, want)
-		}
-		if len(h.at) > maxCells || h.grain < cellsPerAge/2 {
-			t.Errorf("every %v: %d cells, %.1f to an age", tt.every, len(h.at), h.grain)
-		}
-	}
-}
-
-// Attempts that are hardly apart share a cell: the history of a burst stays exact to minCell,
-// and what was sent before the burst is known as if that were one attempt.
-func TestABurstTakesFewCells(t *testing.T) {
-	var h history
-	for i := range 100 {
-		h.add(time.Duration(i)*sec, amounts{1, 1, 0})
-	}
-	const n = 1000
-	at := 100 * sec
-	for i := range n {
-		h.add(at+time.Duration(i)*time.Microsecond, amounts{1, 2, 0})
-	}
-	if len(h.at) > 100+n/100+1 {
-		t.Errorf("%d cells", len(h.at))
-	}
-	for i := range n {
-		sent := at + time.Duration(i)*time.Microsecond
-		if got := h.until(cost, sent) - 100; math.Abs(got-2*float64(i+1)) > 2 {
-			t.Errorf("%v of the burst were sent up to its attempt %d, want %d", got, i+1, 2*(i+1))
-		}
-		if got := h.sentBy(cost, 100+2*float64(i+1), false); max(got-sent, sent-got) > minCell {
-			t.Errorf("attempt %d was sent by %v, want %v", i+1, got, sent)
-		}
-	}
-	h.correct(at+n/2*time.Microsecond, amounts{-1, -2, 0}) // it was refused
-	if got, want := h.used(cost, at+n*time.Microsecond, sec), 2.0*(n-1)+1; got != want-1 && got != want {
-		t.Errorf("%v in a second, want %v", got, want)
-	}
-}
-
-// However long the history is, the times of the newest few attempts are exact.
-func TestTheNewestAreKnownExactly(t *testing.T) {
-	random := rand.New(rand.NewPCG(2, 2))
-	var h history
-	var at []time.Duration
-	var sums []float64
-	now, sum := time.Duration(0), 0.0
-	for range 3000 {
-		now += time.Duration(1+random.IntN(2000)) * ms
-		tokens := float64(1 + random.IntN(500))
-		h.add(now, amounts{1, tokens, 0})
-		sum += tokens
-		at, sums = append(at, now), append(sums, sum)
-		if back := len(at) - 60; back >= 0 {
-			if got := h.sentBy(cost, sums[back], false); got != at[back] {
-				t.Fatalf("after %d: the 60th before the newest was sent at %v, want %v", len(at), got, at[back])
-			}
-		}
-	}
-}

@@ -1,0 +1,442 @@
+package learn
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func TestHistoryKnowsWhatWasSentInAnyStretch(t *testing.T) {
+	for _, tt := range []struct {
+		every  time.Duration
+		n      int
+		length time.Duration
+		want   float64
+		near   float64 // part of the amount
+	}{
+		{sec, 100, 10 * sec, 10, 0},
+		{sec, 100, 200 * sec, 100, 0},
+		{100 * ms, 5000, 10 * sec, 100, 0.03},
+		{100 * ms, 5000, 400 * sec, 4000, 0.03},
+		{10 * ms, 300_000, 600 * sec, 60_000, 0.03},
+		{10 * ms, 300_000, sec, 100, 0.03},
+		{10 * ms, 300_000, 3000 * sec, 300_000, 0.001},
+		{time.Microsecond, 300_000, sec, 300_000, 0},
+		{time.Microsecond, 300_000, 10 * ms, 10_000, 0.03},
+		{60 * time.Microsecond, 300_000, sec, 1_000_000.0 / 60, 0.03},
+	} {
+		var h history
+		now := time.Duration(0)
+		for range tt.n {
+			now += tt.every
+			h.add(now, amounts{1, 2, 0.5})
+		}
+		for u, per := range (amounts{1, 2, 0.5}) {
+			if got := h.used(unit(u), now, tt.length); math.Abs(got/per-tt.want) > tt.near*tt.want+1e-9 {
+				t.Errorf("every %v: %v of unit %d in %v, want %v", tt.every, got, u, tt.length, tt.want*per)
+			}
+		}
+		from := h.newest(attempts, now, tt.want)
+		if want := now - time.Duration(tt.want-1)*tt.every; math.Abs(float64(from-want)) > tt.near*float64(tt.length)+1 {
+			t.Errorf("every %v: the newest %v began at %v, want %v", tt.every, tt.want, from, want)
+		}
+		if len(h.at) > maxCells || h.grain < cellsPerAge/2 {
+			t.Errorf("every %v: %d cells, %.1f to an age", tt.every, len(h.at), h.grain)
+		}
+	}
+}
+
+// Attempts that are hardly apart share a cell: the history of a burst stays exact to minCell,
+// and what was sent before the burst is known as if that were one attempt.
+func TestABurstTakesFewCells(t *testing.T) {
+	var h history
+	for i := range 100 {
+		h.add(time.Duration(i)*sec, amounts{1, 1, 0})
+	}
+	const n = 1000
+	at := 100 * sec
+	for i := range n {
+		h.add(at+time.Duration(i)*time.Microsecond, amounts{1, 2, 0})
+	}
+	if len(h.at) > 100+n/100+1 {
+		t.Errorf("%d cells", len(h.at))
+	}
+	for i := range n {
+		sent := at + time.Duration(i)*time.Microsecond
+		if got := h.until(cost, sent) - 100; math.Abs(got-2*float64(i+1)) > 2 {
+			t.Errorf("%v of the burst were sent up to its attempt %d, want %d", got, i+1, 2*(i+1))
+		}
+		if got := h.sentBy(cost, 100+2*float64(i+1), false); max(got-sent, sent-got) > minCell {
+			t.Errorf("attempt %d was sent by %v, want %v", i+1, got, sent)
+		}
+	}
+	h.correct(at+n/2*time.Microsecond, amounts{-1, -2, 0}) // it was refused
+	if got, want := h.used(cost, at+n*time.Microsecond, sec), 2.0*(n-1)+1; got != want-1 && got != want {
+		t.Errorf("%v in a second, want %v", got, want)
+	}
+}
+
+func TestAttemptsShareACellWithinATenthOfAMillisecond(t *testing.T) {
+	for every, want := range map[time.Duration]int{minCell: 100, minCell - 1: 50, minCell / 10: 10} {
+		var h history
+		for i := range 100 {
+			h.add(time.Duration(i)*every, amounts{1, 1, 1})
+		}
+		if len(h.at) != want {
+			t.Errorf("100 attempts %v apart take %d cells, want %d", every, len(h.at), want)
+		}
+	}
+}
+
+// However long the history is, the times of the newest few attempts are exact.
+func TestTheNewestAreKnownExactly(t *testing.T) {
+	random := rand.New(rand.NewPCG(2, 2))
+	var h history
+	var at []time.Duration
+	var sums []float64
+	now, sum := time.Duration(0), 0.0
+	for range 3000 {
+		now += time.Duration(1+random.IntN(2000)) * ms
+		tokens := float64(1 + random.IntN(500))
+		h.add(now, amounts{1, tokens, 0})
+		sum += tokens
+		at, sums = append(at, now), append(sums, sum)
+		if back := len(at) - exactCells - 1; back >= 0 {
+			if got := h.sentBy(cost, sums[back], false); got != at[back] {
+				t.Fatalf("after %d: the 64th before the newest was sent at %v, want %v", len(at), got, at[back])
+			}
+		}
+	}
+}
+
+// record is a history that forgets nothing.
+type record struct {
+	at   []time.Duration
+	each []amounts
+}
+
+func (r *record) until(u unit, t time.Duration) (sum float64) {
+	for i, at := range r.at {
+		if at <= t {
+			sum += r.each[i][u]
+		}
+	}
+	return sum
+}
+
+// first returns when the first attempt was sent by which the sum was reached, or exceeded.
+func (r *record) first(u unit, sum float64, exceeded bool) time.Duration {
+	n := 0.0
+	for i, at := range r.at {
+		if n += r.each[i][u]; n > sum+1e-6 || !exceeded && n >= sum*(1-1e-6) {
+			return at
+		}
+	}
+	return never
+}
+
+// With fewer attempts than cells, and with any number that were sent evenly, everything is
+// known to an attempt.
+func TestAHistoryIsExactWhileItIsShortOrEven(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 5))
+	for _, tt := range []struct {
+		n    int
+		even bool
+	}{{1, false}, {2, false}, {100, false}, {maxCells, false}, {maxCells + 1, true}, {5000, true}} {
+		var h history
+		var r record
+		now := time.Duration(0)
+		for i := range tt.n {
+			gap, each := sec, amounts{1, 3, 0.25}
+			if !tt.even {
+				gap = minCell + time.Duration(random.Int64N(int64(20*sec)))
+				each = amounts{1, float64(random.IntN(50)), random.Float64()}
+			}
+			now += gap
+			h.add(now, each)
+			r.at, r.each = append(r.at, now), append(r.each, each)
+			if sent := r.at[max(0, i-3)]; !tt.even && i%7 == 3 { // the third before is refused
+				refused := r.each[i-3]
+				h.correct(sent, amounts{-refused[0], -refused[1], -refused[2]})
+				r.each[i-3] = amounts{}
+			}
+		}
+		off := func(got, want time.Duration) time.Duration {
+			if got == never || want == never {
+				return (got/2 - want/2).Abs()
+			}
+			return max(0, (got-want).Abs()-map[bool]time.Duration{true: 10 * ms}[tt.even])
+		}
+		if got := h.sentBy(attempts, r.until(attempts, now), true); got != now {
+			t.Errorf("%d attempts: all were sent by %v, want %v", tt.n, got, now)
+		}
+		for range 300 {
+			at, length := r.at[random.IntN(tt.n)]-time.Duration(random.IntN(2)), time.Duration(1+random.Int64N(int64(now)))
+			if random.IntN(2) == 0 {
+				at = time.Duration(random.Int64N(int64(now + 10*sec)))
+			}
+			for u := range units {
+				one := map[bool]float64{true: 3}[tt.even]
+				all := r.until(u, at)
+				if got := h.until(u, at); math.Abs(got-all) > one+1e-6 {
+					t.Fatalf("%d attempts: until %v %v of unit %d, want %v", tt.n, at, got, u, all)
+				}
+				want := all - r.until(u, at-length)
+				if got := h.used(u, at, length); math.Abs(got-want) > 2*one+1e-6 {
+					t.Fatalf("%d attempts: %v of unit %d in %v until %v, want %v", tt.n, got, u, length, at, want)
+				}
+				part := all * random.Float64()
+				if tt.even { // whole attempts
+					part = r.each[0][u] * math.Floor(part/r.each[0][u])
+				}
+				if got, want := h.reached(u, all-part), r.first(u, all-part, true); off(got, want) > 0 {
+					t.Fatalf("%d attempts: more than %v of unit %d from %v on, want %v", tt.n, all-part, u, got, want)
+				}
+				if got, want := h.newest(u, at, part), r.first(u, all-part, true); !tt.even && got != want {
+					t.Fatalf("%d attempts: the newest %v of unit %d until %v began at %v, want %v", tt.n, part, u, at, got, want)
+				}
+				sum := r.until(u, now) * 1.1 * random.Float64()
+				if tt.even {
+					sum = r.each[0][u] * math.Ceil(sum/r.each[0][u])
+				}
+				want2 := r.first(u, sum, false)
+				if got := h.sentBy(u, sum, false); off(got, want2) > 0 {
+					t.Fatalf("%d attempts: %v of unit %d sent by %v, want %v", tt.n, sum, u, got, want2)
+				}
+				if got := h.sentBy(u, sum, true); got < want2-sec/1000 || !tt.even && got != want2 {
+					t.Fatalf("%d attempts: %v of unit %d surely sent by %v, want %v", tt.n, sum, u, got, want2)
+				}
+			}
+		}
+		most, since := 0.0, r.at[tt.n/3]
+		for _, at := range r.at[tt.n/3+1:] {
+			most = max(most, r.until(cost, at)-r.until(cost, at-now/7))
+		}
+		if got := h.peak(cost, now/7, since); math.Abs(got-most) > map[bool]float64{true: 6}[tt.even]+1e-6 {
+			t.Errorf("%d attempts: a peak of %v in %v since %v, want %v", tt.n, got, now/7, since, most)
+		}
+	}
+}
+
+func TestARareNumberInFlightIsEvidenceForALimitOnIt(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		refusals []float64
+		want     float64
+	}{
+		{"always at the most that ever were", []float64{9, 9, 9}, 3 * maxEvidence},
+		{"at the most that are usual", []float64{7}, math.Log(201/25.5) - 1},
+		{"with one other, as seven of eight attempts have", []float64{1}, math.Log(201/175.5) - 1},
+		{"at any number", []float64{2, 5, 4, 7, 3}, math.Log(201/150.5*201/75.5*201/100.5*201/25.5*201/125.5) - 5},
+		{"at a usual number each time: never worse than this", []float64{1, 1, 1, 1, 1, 1, 1, 1}, -2},
+		{"alone", []float64{0, 0, 0}, 0},
+	} {
+		var c crowd
+		c.refused(9, maxEvidence)
+		if c.evidence != 0 {
+			t.Errorf("evidence %v before anything was sent", c.evidence)
+		}
+		for i := range 200 {
+			c.sent(i % 8)
+		}
+		for _, others := range tt.refusals {
+			c.refused(others, maxEvidence)
+		}
+		if math.Abs(c.evidence-tt.want) > 1e-4 {
+			t.Errorf("%s: evidence %.4f, want %.4f", tt.name, c.evidence, tt.want)
+		}
+	}
+}
+
+func TestAShareOfAttemptsInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		sent   [][2]int // so many, with that many others
+		others float64
+		want   float64 // of all attempts and one more, with half an attempt added
+	}{
+		{"more than ever", [][2]int{{99, 3}}, 4, 0.5 / 100},
+		{"as many as all", [][2]int{{99, 3}}, 3, 99.5 / 100},
+		{"at least none", [][2]int{{99, 3}}, 0, 99.5 / 100},
+		{"two of nine", [][2]int{{7, 3}, {2, 5}}, 4, 2.5 / 10},
+		{"what is forgotten counts as none", [][2]int{{99, 0}}, -1, 99.5 / 100},
+		{"very many count as 63", [][2]int{{9, 63}, {10, 1000}, {80, 62}}, 2000, 19.5 / 100},
+		{"what was before the newest 400 counts half", [][2]int{{400, 1}, {1, 9}}, 9, 1 / 201.5},
+		{"not before", [][2]int{{399, 1}, {1, 9}}, 9, 1.5 / 401},
+		{"and a quarter", [][2]int{{400, 1}, {200, 9}, {1, 5}}, 1, (400/4. + 200/2. - 1/4. + 1/2. + 0.5) / (400/4. + 200/2. - 1/4. + 1/2. + 1)},
+	} {
+		var c crowd
+		for _, s := range tt.sent {
+			for range s[0] {
+				c.sent(s[1])
+			}
+		}
+		if got := c.share(tt.others); math.Abs(got-tt.want) > 0.001 {
+			t.Errorf("%s: %.5f, want %.5f", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestHowManyWereInFlightIsKnownOfTheNewest48(t *testing.T) {
+	var d departures
+	if got := d.others(sec); got != -1 {
+		t.Errorf("of no attempt %v are known", got)
+	}
+	for i := range 100 {
+		d.add(time.Duration(i)*sec, i)
+		for back, want := range map[int]float64{0: float64(i), 1: float64(i - 1), 47: float64(i - 47), 48: -1} {
+			if i < 48 && back > i {
+				want = -1
+			}
+			if got := d.others(time.Duration(i-back) * sec); got != max(-1, want) {
+				t.Errorf("%d attempts before the newest of %d %v others were in flight, want %v", back, i+1, got, want)
+			}
+		}
+	}
+}
+
+func TestALimitOnAttemptsInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		x            flight
+		flying       int
+		free         bool
+		room         float64
+		full         float64       // if the last of them is refused
+		untilLatency time.Duration // between attempts that take a second each
+	}{
+		{flight{size: 1}, 0, true, 1, 0, sec},
+		{flight{size: 1}, 1, false, 0, 0.5, sec},
+		{flight{size: 4}, 3, true, 1, 0.625, sec / 4},
+		{flight{size: 4}, 4, false, 0, 0.875, sec / 4},
+		{flight{size: 4, climb: 1}, 4, true, 1, 1, sec / 4}, // a test of five
+		{flight{size: 4, climb: 1}, 5, false, 0, 1.25, sec / 4},
+		{flight{size: 0.5}, 0, true, 0.5, 0, sec}, // one always goes
+	} {
+		v := view{now: sec, flying: tt.flying, latency: 1e9}
+		if got := tt.x.free(v, 1); got != sec && got != never || (got == sec) != tt.free {
+			t.Errorf("%+v, %d in flight: the next goes at %v", tt.x, tt.flying, got)
+		}
+		room, full, every := tt.x.room(v), tt.x.fullness(v, refusal{others: float64(tt.flying - 1)}), time.Duration(tt.x.interval(v))
+		if room != tt.room || full != tt.full || every != tt.untilLatency {
+			t.Errorf("%+v, %d in flight: room %v, full %v, one each %v; want %v, %v, %v", tt.x, tt.flying, room, full, every, tt.room, tt.full, tt.untilLatency)
+		}
+	}
+}
+
+func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
+	x := &flight{size: 12, testAfter: 10}
+	v := view{flying: 12, calm: testAfterBlocks}
+	for range 20 {
+		if x.answered(v); x.climb > 0 {
+			t.Fatal("it is tested soon after a block")
+		}
+	}
+	x.untested, v.calm = 0, testAfterBlocks+0.1
+	for i, want := range []float64{10: 12, 11: 12, 16: 12, 17: 13} {
+		if want > 0 && x.size != want {
+			t.Errorf("after %d answers the size is %v, want %v", i, x.size, want)
+		}
+		if x.answered(v); (x.climb == 1) != (i >= 10) {
+			t.Errorf("after %d answers %v more are tested", i+1, x.climb)
+		}
+	}
+	x.blame(v, refusal{others: 13})
+	if x.size != 13 || x.climb != 0 || x.testAfter != 20 {
+		t.Errorf("%v and %v on top after a failed test, the next after %v; want 13, 0 and 20", x.size, x.climb, x.testAfter)
+	}
+	x = &flight{size: 60, testAfter: 10, untested: 10}
+	if x.answered(v); x.climb != 3 {
+		t.Errorf("%v more than 60 are tested, want 3", x.climb)
+	}
+}
+
+func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		x      flight
+		others float64
+		want   flight
+	}{
+		{"long after the last one: as many as there were", flight{size: 10, untested: 50, early: 2}, 7, flight{size: 7}},
+		{"it holds no more than it did", flight{size: 10, untested: 50}, 12, flight{size: 10}},
+		{"soon after the last one: a tenth less", flight{size: 20, untested: 99, early: 1}, 19, flight{size: 17, early: 2}},
+		{"soon, with fewer in flight", flight{size: 20, untested: 99}, 15, flight{size: 13, early: 1}},
+		{"one always goes", flight{size: 1, untested: 50}, 0, flight{size: 1}},
+		{"in a test: the next one comes later", flight{size: 10, climb: 1, testAfter: 500, untested: 300, early: 1}, 10, flight{size: 10, testAfter: 1000, early: 1}},
+		{"up to a bound", flight{size: 10, climb: 1, testAfter: 3000}, 10, flight{size: 10, testAfter: maxTest}},
+	} {
+		got := tt.x
+		if got.blame(view{}, refusal{others: tt.others}); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	was := newRate(0, 20, 25)
+	x := &flight{size: 43, testAfter: firstTest, was: was}
+	l.hold(x)
+	v := l.view()
+	for i := range maxSoon {
+		if x.early >= maxSoon {
+			t.Fatalf("given up after %d refusals", i)
+		}
+		x.untested = 46
+		x.blame(v, refusal{others: x.size - 1})
+	}
+	l.block = block{refusals: 1}
+	l.ended(v)
+	if l.has(isFlight) || l.rate() != was {
+		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before", l.Binding(), maxSoon)
+	}
+}
+
+func TestWhatWasCountedIsCorrected(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		do      func(*Law)
+		used    amounts // in all, of three attempts of 5 at 1, 2 and 3 seconds
+		late    amounts // of that after 2 seconds
+		flying  int
+		spent   float64 // of an advertised limit on cost since its newest report, at 2 seconds, with a share of half
+		calls   float64 // of one on attempts
+		carried float64 // by a rate that is held
+	}{
+		{"nothing", func(*Law) {}, amounts{3, 15, 3}, amounts{1, 5, 1}, 3, 5, 2, 3},
+		{"one was sent later", func(l *Law) { l.Recount(2*sec, 3*sec, 5) }, amounts{3, 15, 3}, amounts{2, 10, 2}, 3, 5, 2, 3},
+		{"one was not sent", func(l *Law) { l.Recount(2*sec, never, 5) }, amounts{2, 10, 2}, amounts{1, 5, 1}, 2, 2.5, 1, 2},
+		{"one that was reported was not sent", func(l *Law) { l.Recount(sec, never, 5) }, amounts{2, 10, 2}, amounts{1, 5, 1}, 2, 5, 2, 2},
+		{"none was sent", func(l *Law) {
+			for range 4 {
+				l.Recount(3*sec, never, 50)
+			}
+		}, amounts{-1, -185, -1}, amounts{-3, -195, -3}, 0, 0, 0, 0},
+		{"one costs more", func(l *Law) { l.Recost(2*sec, 4) }, amounts{3, 19, 3}, amounts{1, 5, 1}, 3, 7, 2, 3},
+		{"one that was reported costs more", func(l *Law) { l.Recost(sec, 4) }, amounts{3, 19, 3}, amounts{1, 5, 1}, 3, 5, 2, 3},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		r := newRate(0, 1, 1)
+		l.mean, l.limits = amounts{1, 1, 1}, []limit{r}
+		l.headers = []advertised{{perCost: true, share: 0.5, at: 2 * sec}, {share: 1, at: 2 * sec}}
+		for i := range 3 {
+			l.Sent(time.Duration(i+1)*sec, 5)
+		}
+		for i := range l.headers {
+			l.headers[i].spent = []float64{5, 2}[i]
+		}
+		tt.do(l)
+		if got := l.h.total; got != tt.used || l.h.until(cost, 3*sec) != tt.used[cost] {
+			t.Errorf("%s: %v were sent, want %v", tt.name, got, tt.used)
+		}
+		for u := range units {
+			if got := l.h.total[u] - l.h.until(u, 2*sec); got != tt.late[u] {
+				t.Errorf("%s: %v of unit %d since 2s, want %v", tt.name, got, u, tt.late[u])
+			}
+		}
+		if l.flying != tt.flying || l.headers[0].spent != tt.spent || l.headers[1].spent != tt.calls || r.count != tt.carried {
+			t.Errorf("%s: %d in flight, %v and %v spent, %v carried; want %d, %v and %v, %v", tt.name, l.flying, l.headers[0].spent, l.headers[1].spent, r.count, tt.flying, tt.spent, tt.calls, tt.carried)
+		}
+	}
+}
