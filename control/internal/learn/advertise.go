@@ -58,24 +58,24 @@ func (l *Law) plenty() bool {
 	return len(l.headers) > 0
 }
 
-// explained reports whether the refusal itself reports a limit that is used up: because of
-// other clients, because the attempt came too early, or because its cost was uncertain. The
-// limit's margin is then increased.
-func (l *Law) explained(f refusal) bool {
+// advertisedExplains reports whether the refusal itself reports a limit that is used up:
+// because of other clients, because the attempt came too early, or because its cost was
+// uncertain. The limit's margin is then increased.
+func (l *Law) advertisedExplains(f refusal) bool {
 	found := false
 	for i := range l.headers {
 		t := &l.headers[i]
 		if !t.trusted() || t.refused != f.sent || t.remained >= t.need(f.cost) {
 			continue
 		}
-		if l.carried < t.explained+max(rareRefusal, rarePart*float64(l.lost-t.lost)) {
-			t.explains++
+		if l.allAdmitted < t.explainedAt+max(rareRefusal, rarePart*float64(l.allRefused-t.explainedRefused)) {
+			t.explainedInRow++
 		} else {
-			t.explains = 0
+			t.explainedInRow = 0
 		}
-		t.explained, t.lost = l.carried, l.lost
+		t.explainedAt, t.explainedRefused = l.allAdmitted, l.allRefused
 		t.graze(l.view(), f)
-		found = found || t.explains < maxExplained
+		found = found || t.explainedInRow < maxExplained
 	}
 	return found
 }
@@ -130,9 +130,9 @@ type advertised struct {
 	last               report
 	sentAt, answeredAt float64 // variation of the reset, measured from sending and from the response
 
-	explains  int     // consecutive refusals that it explained
-	explained float64 // when it last did, in attempts carried
-	lost      int     // and in refusals
+	explainedInRow   int     // consecutive refusals that it explained
+	explainedAt      float64 // when it last did, in attempts admitted
+	explainedRefused int     // and in refusals
 }
 
 func (t *advertised) unit() unit {
@@ -204,7 +204,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		t.window = f.Window
 	}
 	if every := t.interval(); every > 0 && t.at >= 0 { // other attempts need room too
-		fade := math.Exp(-float64(sent-t.at) / every / (slackMemory * max(1, v.dear)))
+		fade := math.Exp(-float64(sent-t.at) / every / (slackMemory * max(1, v.lastBlock)))
 		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
 	}
 	if t.shape == bucket && t.at >= 0 && sent > t.at {

@@ -217,7 +217,7 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 	}{
 		{"429 is how it refuses", Law{limited: true}, refusal{others: 9}, true},
 		{"this is one", Law{limited: true}, refusal{limited: true}, false},
-		{"its refusals carry a wait, this does not", Law{waits: true}, refusal{}, true},
+		{"its refusals carry a wait, this does not", Law{givesWaits: true}, refusal{}, true},
 		{"nothing is known", Law{}, refusal{}, false},
 		{"there is room, at the usual number under way", Law{headers: room}, refusal{others: 2}, true},
 		{"there is room, at a number that is rare", Law{headers: room}, refusal{others: 30}, false},
@@ -227,7 +227,7 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 		for range 100 {
 			tt.l.crowd.sent(4)
 		}
-		tt.l.carried = 1000
+		tt.l.allAdmitted = 1000
 		if got := tt.l.outage(tt.f); got != tt.want {
 			t.Errorf("%s: outage %v", tt.name, got)
 		}
@@ -367,17 +367,17 @@ func TestAnImplausibleWaitIsTested(t *testing.T) {
 	}{
 		{"almost a day is believed", []time.Duration{24*time.Hour - sec}, 1, 24*time.Hour - sec, 0, 0},
 		{"a day may be the rest of more, and costs a canary", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 1, 1},
-		{"or 15 minutes", []time.Duration{24 * time.Hour}, otherUnit, 15 * time.Minute, 0, otherUnit},
+		{"or 15 minutes", []time.Duration{24 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
 		{"a longer one that is true costs a canary", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 1, 1},
 		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 1, 1},
-		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, otherUnit, 15 * time.Minute, 0, otherUnit},
-		{"those after it cost what they mean", []time.Duration{48 * time.Hour, 300 * sec}, otherUnit, 300 * ms, 0, otherUnit},
+		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
+		{"those after it cost what they mean", []time.Duration{48 * time.Hour, 300 * sec}, millisPerSecond, 300 * ms, 0, millisPerSecond},
 		{"an hour and a half is believed", []time.Duration{90 * time.Minute}, 1, 90 * time.Minute, 0, 0},
 		{"any number of seconds is, if penalties are as long", []time.Duration{877 * sec}, 1, 877 * sec, 0, 0},
 		{"a longer one that no window explains costs a canary", []time.Duration{4217 * sec}, 1, 4217 * sec, 1, 1},
 		{"but one alone, too", []time.Duration{4217 * sec, 5003 * sec}, 1, 5003 * sec, 1, 1},
-		{"or little, if it has another unit", []time.Duration{4217 * sec}, otherUnit, 4638 * ms, 0, otherUnit},
-		{"as do those after it", []time.Duration{4217 * sec, 93 * sec}, otherUnit, 93 * ms, 0, otherUnit},
+		{"or little, if it has another unit", []time.Duration{4217 * sec}, millisPerSecond, 4638 * ms, 0, millisPerSecond},
+		{"as do those after it", []time.Duration{4217 * sec, 93 * sec}, millisPerSecond, 93 * ms, 0, millisPerSecond},
 		{"after two that can be believed it is believed", []time.Duration{sec, sec, 48 * time.Hour}, 1, 48 * time.Hour, 0, 1},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -437,14 +437,14 @@ func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 	now := time.Duration(0)
 	for n := range 40 {
 		at := l.Hold(now, 1)
-		low, high := sec, contended
+		low, high := sec, minContended
 		switch {
 		case n > 7:
 			low, high = maxContended, maxContended
 		case n > 5:
-			low, high = 4*contended, 4*contended
+			low, high = 4*minContended, 4*minContended
 		case n > 4:
-			low, high = contended, 2*contended
+			low, high = minContended, 2*minContended
 		}
 		if wait := at - now; n > 0 && (wait < low || wait > high*5/4+sec) {
 			t.Fatalf("after %d refusals the next attempt goes after %v, want %v to %v", n, wait, low, high*5/4+sec)
@@ -472,12 +472,12 @@ func TestAnAdvertisedLimitThatRefusesOftenIsNotTheOnlyOne(t *testing.T) {
 		l := &Law{headers: []advertised{{shaper: newShaper(sliding), quota: 69, share: 1}}}
 		var got bool
 		for n := range 2 * maxExplained {
-			l.carried, l.lost = l.carried+float64(tt.carried), l.lost+tt.lost
+			l.allAdmitted, l.allRefused = l.allAdmitted+float64(tt.carried), l.allRefused+tt.lost
 			a := &l.headers[0]
 			if a.refused = time.Duration(n) * time.Minute; !tt.explains {
 				a.remained = 30
 			}
-			got = l.explained(refusal{sent: a.refused, cost: 1})
+			got = l.advertisedExplains(refusal{sent: a.refused, cost: 1})
 		}
 		if got != tt.want {
 			t.Errorf("%s: explained %v, want %v", tt.name, got, tt.want)

@@ -13,10 +13,10 @@ type block struct {
 	release     time.Duration // when the admitted canary was sent
 	resume      time.Duration // when the next canary is sent
 	wait        time.Duration // the last wait
-	short       time.Duration // the longest wait that was not enough, halved for each canary refused before: each may double a penalty
+	tooShort    time.Duration // the longest wait that was not enough, halved for each canary refused before: each may double a penalty
 	soonest     time.Duration // the shortest useful wait
 	least       time.Duration // the first wait by the round trip alone
-	canaryAt    time.Duration
+	canaryAt    time.Duration // when the newest canary was sent
 	refusals    int
 	blamed      int           // index of the limit; -1 for none
 	outage      bool          // it may be an outage
@@ -27,11 +27,11 @@ type block struct {
 	exact       bool          // it ended at an advertised instant
 	doubted     bool          // a canary tests an advertised wait before its end
 	cost        float64       // of the refused attempt
-	carried     float64       // attempts since the last release
-	lost        float64       // refusals before it
-	pace        float64
-	ramping     bool // no limit was held
-	paced       bool // a rate has explained some blocks
+	count       float64       // attempts sent since the last release of a long block
+	before      float64       // all refusals until then
+	pace        float64       // attempts a second before it
+	ramping     bool          // no limit was held
+	paced       bool          // a rate has explained some blocks
 }
 
 // long reports whether the block is too long for a rate.
@@ -106,7 +106,7 @@ func (w *waits) believed(wait time.Duration) time.Duration {
 	case w.lengthened, w.doubts(wait) && wait >= unbelievable:
 		return penaltyLongest
 	case w.doubts(wait):
-		return max(firstCanary, wait/otherUnit+wait/otherUnit/10)
+		return max(firstCanary, wait/millisPerSecond+wait/millisPerSecond/10)
 	case w.unit > 0:
 		return time.Duration(float64(wait) / w.unit)
 	}
@@ -145,9 +145,9 @@ func (l *Law) ends(now, wait time.Duration) bool {
 }
 
 // rarely returns the wait before the next canary in a block of that age, if no canary
-// lengthens it. If many attempts were carried before, a canary costs little in comparison.
+// lengthens it. If many attempts were sent before, a canary costs little in comparison.
 func (b *block) rarely(age time.Duration) time.Duration {
-	return time.Duration(float64(age) * min(0.5, math.Sqrt(canaryFew/max(1, b.carried))))
+	return time.Duration(float64(age) * min(0.5, math.Sqrt(canaryFew/max(1, b.count))))
 }
 
 // next returns the wait before a canary at now. expected is the instant at which the limits
@@ -165,7 +165,7 @@ func (b *block) next(now, trip, expected, from, phase, penalty time.Duration) ti
 		return max(least, expected-now)
 	}
 	growth := canaryHurry
-	if b.wait > hurryUntil/3 && !b.punished && b.carried > slowWindow*(now-b.began).Seconds() {
+	if b.wait > hurryUntil/3 && !b.punished && b.count > slowWindow*(now-b.began).Seconds() {
 		growth = canaryGrowth
 	}
 	low := time.Duration(growth * float64(b.wait))
@@ -232,7 +232,7 @@ func (b *block) within(now, low, high, trip, from, phase time.Duration) time.Dur
 // by others. It doubles after every second refusal: each is due to chance, and asking rarely
 // finds room as likely as asking often.
 func (b *block) contended() time.Duration {
-	return min(contended<<min(b.refusals/2-1, 8), maxContended)
+	return min(minContended<<min(b.refusals/2-1, 8), maxContended)
 }
 
 // allBack returns when the advertised sliding windows that are nearly used up will be
@@ -257,10 +257,10 @@ func (b *block) apart(now time.Duration) time.Duration {
 
 // penalty describes blocks that last longer than any limit explains.
 type penalty struct {
-	length time.Duration // 0 means none
-	low    time.Duration // a length that was not enough
-	blocks int
-	short  int // consecutive blocks that were shorter
+	length     time.Duration // 0 means none
+	low        time.Duration // a length that was not enough
+	blocks     int
+	shortInRow int // consecutive blocks that were shorter
 }
 
 func (p *penalty) on() bool { return p.length > 0 }
@@ -280,12 +280,12 @@ func (p *penalty) ended(took, silence, short time.Duration, refusals int) {
 		return
 	}
 	if took < min(p.length/2, p.wait()) {
-		if p.short++; p.short >= 2 {
+		if p.shortInRow++; p.shortInRow >= 2 {
 			*p = penalty{}
 		}
 		return
 	}
-	p.short = 0
+	p.shortInRow = 0
 	p.blocks++
 	switch {
 	case refusals > 1 && short < p.length:
@@ -297,19 +297,19 @@ func (p *penalty) ended(took, silence, short time.Duration, refusals int) {
 	}
 }
 
-// explained learns from a block with a known cause: the time beyond what the cause predicts
+// endedExplained learns from a block with a known cause: the time beyond what the cause predicts
 // is a penalty.
-func (p *penalty) explained(b *block) {
+func (p *penalty) endedExplained(b *block) {
 	took, silence := b.release-b.noticed, b.release-b.lastRefused
 	if !b.punished && !b.exact || took < b.expected+b.expected/2+longBlock {
 		p.ended(took, took, 0, 1)
 	} else if p.on() {
-		p.ended(took, silence, b.short, b.refusals)
+		p.ended(took, silence, b.tooShort, b.refusals)
 	} else {
 		p.blocks++
 		p.length = silence
 		if b.refusals > 1 {
-			p.low = min(b.short, silence)
+			p.low = min(b.tooShort, silence)
 		}
 	}
 }
@@ -325,7 +325,7 @@ func (l *Law) penaltyWait() time.Duration {
 	switch {
 	case l.block.refusals == 1 && l.penalty.on():
 		return l.penalty.wait()
-	case l.misses == 0 && !l.penalty.on():
+	case l.refuted == 0 && !l.penalty.on():
 		return 0
 	case l.block.refusals == 1:
 		return min(l.silence, suspectedPenalty)

@@ -59,7 +59,7 @@ func (es *episodes) add(v view, b *block) {
 // window returns the window that explains the episodes, unless a rate explains them.
 func (es *episodes) window(v view) (u unit, length time.Duration, size float64, ok bool) {
 	known := es.ring[:min(es.n, len(es.ring))]
-	if len(known) < minEpisodes || es.unlikeRate(len(known)) < unlikeRate || es.unlikeRate(minEpisodes-1) < unlikeRate {
+	if len(known) < minEpisodes || es.unlikeRate(len(known)) < minUnlikeRate || es.unlikeRate(minEpisodes-1) < minUnlikeRate {
 		return 0, 0, 0, false
 	}
 	oldest := es.last

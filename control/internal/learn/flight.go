@@ -11,7 +11,7 @@ type flight struct {
 	climb     float64
 	testAfter float64
 	untested  float64
-	early     int   // consecutive refusals soon after one another
+	soonInRow int   // consecutive refusals soon after one another
 	was       *rate // the rate that was held before
 }
 
@@ -49,10 +49,10 @@ func (l *flight) blame(v view, f refusal) {
 	case l.climb > 0:
 		l.testAfter = min(maxTest, 2*l.testAfter)
 	case soon:
-		l.early++
+		l.soonInRow++
 		l.size = min(l.size, f.others) - math.Floor(l.size*soonCut)
 	default:
-		l.early = 0
+		l.soonInRow = 0
 		l.size = min(l.size, f.others)
 	}
 	l.size = max(1, l.size)

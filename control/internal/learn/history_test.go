@@ -358,12 +358,12 @@ func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
 		others float64
 		want   flight
 	}{
-		{"long after the last one: as many as there were", flight{size: 10, untested: 50, early: 2}, 7, flight{size: 7}},
+		{"long after the last one: as many as there were", flight{size: 10, untested: 50, soonInRow: 2}, 7, flight{size: 7}},
 		{"it holds no more than it did", flight{size: 10, untested: 50}, 12, flight{size: 10}},
-		{"soon after the last one: a tenth less", flight{size: 20, untested: 99, early: 1}, 19, flight{size: 17, early: 2}},
-		{"soon, with fewer in flight", flight{size: 20, untested: 99}, 15, flight{size: 13, early: 1}},
+		{"soon after the last one: a tenth less", flight{size: 20, untested: 99, soonInRow: 1}, 19, flight{size: 17, soonInRow: 2}},
+		{"soon, with fewer in flight", flight{size: 20, untested: 99}, 15, flight{size: 13, soonInRow: 1}},
 		{"one always goes", flight{size: 1, untested: 50}, 0, flight{size: 1}},
-		{"in a test: the next one comes later", flight{size: 10, climb: 1, testAfter: 500, untested: 300, early: 1}, 10, flight{size: 10, testAfter: 1000, early: 1}},
+		{"in a test: the next one comes later", flight{size: 10, climb: 1, testAfter: 500, untested: 300, soonInRow: 1}, 10, flight{size: 10, testAfter: 1000, soonInRow: 1}},
 		{"up to a bound", flight{size: 10, climb: 1, testAfter: 3000}, 10, flight{size: 10, testAfter: maxTest}},
 	} {
 		got := tt.x
@@ -380,7 +380,7 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 	l.hold(x)
 	v := l.view()
 	for i := range maxSoon {
-		if x.early >= maxSoon {
+		if x.soonInRow >= maxSoon {
 			t.Fatalf("given up after %d refusals", i)
 		}
 		x.untested = 46

@@ -10,7 +10,7 @@ import (
 func (l *Law) ended(v view) {
 	b := &l.block
 	took := b.release - b.noticed
-	l.quietFrom, l.quietFor = v.now, took
+	l.lastRelease, l.lastBlock = v.now, took
 	r := l.rate()
 	if b.refusals > 1 {
 		l.brief = 0
@@ -21,14 +21,14 @@ func (l *Law) ended(v view) {
 		l.blips++
 	}
 	if b.long() {
-		l.dear += (took - l.dear) / 2
+		l.meanLong += (took - l.meanLong) / 2
 		if b.refusals > 1 || l.silence == 0 {
 			l.silence = b.release - b.lastRefused
 		}
 	}
 	if b.outage || b.explained {
 		if !b.outage {
-			l.penalty.explained(b)
+			l.penalty.endedExplained(b)
 			if b.long() {
 				l.freed = b.release
 			}
@@ -42,7 +42,7 @@ func (l *Law) ended(v view) {
 	if b.blamed >= 0 {
 		held = l.limits[b.blamed]
 	}
-	if l.recurred(v) || l.fitted(v) {
+	if l.holdPeriod(v) || l.holdFitted(v) {
 		if b.long() {
 			l.freed = b.release
 		}
@@ -50,8 +50,8 @@ func (l *Law) ended(v view) {
 	}
 	switch held := held.(type) {
 	case *window:
-		if (held.hits < sureHits || !held.settled()) && l.isCrowd(b) {
-			l.crowded(b, took)
+		if (held.hits < sureHits || !held.settled()) && l.suggestsFlight(b) {
+			l.holdFlight(b, took)
 			break
 		}
 		if held.lone && b.refusals == 1 && !b.exact && r != nil && r.cycles > 2 {
@@ -62,32 +62,32 @@ func (l *Law) ended(v view) {
 		}
 		if held.even {
 			l.drop(b.blamed)
-			l.found(v, b)
+			l.holdRate(v, b)
 			break
 		}
 		if held.doubts >= 2 || held.lone {
 			l.drop(b.blamed)
-			l.misses++
+			l.refuted++
 			l.penalize(v, took, wasWindow*held.size[attempts]/held.high.Seconds())
 		}
 	case *flight:
-		if held.early >= maxSoon {
-			l.uncrowded(v, held)
+		if held.soonInRow >= maxSoon {
+			l.dropFlight(v, held)
 		}
 	default: // a rate, or no limit
 		switch {
-		case l.isCrowd(b):
-			l.crowded(b, took)
+		case l.suggestsFlight(b):
+			l.holdFlight(b, took)
 		case !b.long():
-			l.penalty.ended(took, b.release-b.lastRefused, b.short, b.refusals)
-			l.found(v, b)
+			l.penalty.ended(took, b.release-b.lastRefused, b.tooShort, b.refusals)
+			l.holdRate(v, b)
 		case l.penalty.on():
-			l.penalty.ended(took, b.release-b.lastRefused, b.short, b.refusals)
+			l.penalty.ended(took, b.release-b.lastRefused, b.tooShort, b.refusals)
 			l.penalize(v, took, 0)
-		case b.punished, l.misses >= 1:
+		case b.punished, l.refuted >= 1:
 			l.penalize(v, took, 0)
 		default:
-			l.unexplained(v, b)
+			l.holdWindow(v, b)
 		}
 	}
 	if r := l.rate(); r != nil {
@@ -97,14 +97,14 @@ func (l *Law) ended(v view) {
 			keep, pace := l.penalty.keep(), min(b.pace, r.sure(b.began))
 			if r.since < r.stretch/4 && r.price > fullPrice {
 				keep = penaltyLow
-				if r.at < 2*carrier {
+				if r.climbed < 2*carrier {
 					keep = penaltyEarly
 				}
 			}
 			top := max(pace, r.top)
 			r.ended(v, b.release)
 			if l.penalty.on() && b.blamed >= 0 && l.limits[b.blamed] == limit(r) {
-				r.punished(v.now, pace*keep, top, l.dear)
+				r.punished(v.now, pace*keep, top, l.meanLong)
 			}
 		}
 	}
@@ -113,9 +113,9 @@ func (l *Law) ended(v view) {
 	}
 }
 
-// otherUnits attributes a refusal that no window explains to one that explains it in
+// blameOtherUnit attributes a refusal that no window explains to one that explains it in
 // another unit.
-func (l *Law) otherUnits(v view, f refusal) {
+func (l *Law) blameOtherUnit(v view, f refusal) {
 	if i := l.block.blamed; i >= 0 && !isRate(l.limits[i]) {
 		return
 	}
@@ -126,21 +126,21 @@ func (l *Law) otherUnits(v view, f refusal) {
 	}
 }
 
-// counted attributes a refusal to a window that the provider counts in periods, if that
+// blameCounted attributes a refusal to a window that the provider counts in periods, if that
 // explains it and the last block, or as many blocks as it takes to rule out chance. If the
 // window would have been full anyway, it has to explain two at least.
-func (l *Law) counted(v view, f refusal) {
+func (l *Law) blameCounted(v view, f refusal) {
 	for i, x := range l.limits {
 		w, ok := x.(*window)
 		if !ok || w.even || w.unit != attempts {
 			continue
 		}
 		blocks := 1
-		if w.fullness(v, f) > explains {
+		if w.fullness(v, f) > fullExplains {
 			blocks = 2
 		}
 		for ; blocks <= maxCounted && !w.even; blocks++ {
-			if length, size, ok := l.blocks.counted(v, blocks, l.began, f.sent, w.low*9/10, w.high*11/10); ok {
+			if length, size, ok := l.spans.counted(v, blocks, l.began, f.sent, w.low*9/10, w.high*11/10); ok {
 				w.low, w.high, w.lone, w.even, w.clock = length, length, false, true, 0
 				w.size, w.testAfter = amounts{size, 0, 0}, testGrowth
 				l.block.blamed = i
@@ -149,15 +149,15 @@ func (l *Law) counted(v view, f refusal) {
 	}
 }
 
-// recurred looks for a window with a fixed period that explains the last blocks, and holds
+// holdPeriod looks for a window with a fixed period that explains the last blocks, and holds
 // it instead of the limit that was blamed.
-func (l *Law) recurred(v view) bool {
+func (l *Law) holdPeriod(v view) bool {
 	b := &l.block
-	l.blocks.add(b, float64(l.lost)-b.lost)
+	l.spans.add(b, float64(l.allRefused)-b.before)
 	if b.blamed >= 0 && isFlight(l.limits[b.blamed]) {
 		return false
 	}
-	p, ok := l.blocks.period(v)
+	p, ok := l.spans.period(v)
 	if !ok {
 		return false
 	}
@@ -186,18 +186,18 @@ func (l *Law) recurred(v view) bool {
 	return true
 }
 
-// fitted looks for a window that explains the last blocks, unless held windows do, and
+// holdFitted looks for a window that explains the last blocks, unless held windows do, and
 // holds it instead of a rate.
-func (l *Law) fitted(v view) bool {
+func (l *Law) holdFitted(v view) bool {
 	b := &l.block
 	if b.blamed >= 0 && !isRate(l.limits[b.blamed]) || l.penalty.on() {
 		return false
 	}
-	if l.past == nil {
-		l.past = &episodes{}
+	if l.episodes == nil {
+		l.episodes = &episodes{}
 	}
-	l.past.add(v, b)
-	u, length, size, ok := l.past.window(v)
+	l.episodes.add(v, b)
+	u, length, size, ok := l.episodes.window(v)
 	if !ok {
 		return false
 	}
@@ -205,12 +205,12 @@ func (l *Law) fitted(v view) bool {
 	w := newWindow(v.now, amounts{}, length, length, length, length, b.pace)
 	w.unit, w.size[u], w.lone, w.hits = u, size, false, minEpisodes
 	l.hold(w)
-	l.past = nil
+	l.episodes = nil
 	return true
 }
 
-// isCrowd reports whether refusals are evidence for a limit on attempts in flight.
-func (l *Law) isCrowd(b *block) bool {
+// suggestsFlight reports whether the refusals are evidence enough for a limit on attempts in flight.
+func (l *Law) suggestsFlight(b *block) bool {
 	enough := heldEvidence
 	if r := l.rate(); !b.long() || r != nil && r.cycles > 1 {
 		enough = shortEvidence // waiting for more costs little, or a rate explains it
@@ -218,12 +218,12 @@ func (l *Law) isCrowd(b *block) bool {
 	if r := l.rate(); r != nil && r.alike() && l.crowd.times >= alikeCrowds {
 		enough = 0 // a rate explains it too, and would refuse at once
 	}
-	return l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong && l.crowds > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
+	return l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong && l.weighed > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
 }
 
-// crowded holds a limit on attempts in flight, and drops the limits that were blamed
+// holdFlight holds a limit on attempts in flight, and drops the limits that were blamed
 // before.
-func (l *Law) crowded(b *block, took time.Duration) {
+func (l *Law) holdFlight(b *block, took time.Duration) {
 	x := &flight{size: l.out.others(b.began), testAfter: firstTest, was: l.rate()}
 	l.remove(isRate)
 	l.remove(func(x limit) bool { w, ok := x.(*window); return ok && w.hits < sureHits })
@@ -234,13 +234,13 @@ func (l *Law) crowded(b *block, took time.Duration) {
 	}
 }
 
-// uncrowded drops a limit on attempts in flight, and holds again what was held before.
-func (l *Law) uncrowded(v view, x *flight) {
+// dropFlight drops a limit on attempts in flight, and holds again what was held before.
+func (l *Law) dropFlight(v view, x *flight) {
 	l.drop(l.block.blamed)
 	l.crowd.wrong++
 	l.crowd.evidence = 0
 	if x.was == nil {
-		l.found(v, &l.block)
+		l.holdRate(v, &l.block)
 		return
 	}
 	l.hold(x.was)
@@ -248,10 +248,10 @@ func (l *Law) uncrowded(v view, x *flight) {
 	x.was.plan(v.now)
 }
 
-// found holds a rate, which a short block indicates.
-func (l *Law) found(v view, b *block) {
+// holdRate holds a rate, which a short block indicates.
+func (l *Law) holdRate(v view, b *block) {
 	if l.rate() == nil {
-		bracket := paced
+		bracket := pacedBracket
 		if b.ramping {
 			bracket = firstBracket
 		}
@@ -259,8 +259,8 @@ func (l *Law) found(v view, b *block) {
 	}
 }
 
-// unexplained holds a window for a block that is too long for a rate.
-func (l *Law) unexplained(v view, b *block) {
+// holdWindow holds a window for a block that is too long for a rate.
+func (l *Law) holdWindow(v view, b *block) {
 	var size amounts
 	for u := range size {
 		size[u] = v.h.until(unit(u), b.began) - v.h.until(unit(u), l.freed-1)
@@ -282,14 +282,14 @@ func (l *Law) unexplained(v view, b *block) {
 	l.hold(w)
 }
 
-// penalize treats blocks of that length as a penalty on a rate of at least carried attempts
+// penalize treats blocks of that length as a penalty on a rate of at least that many attempts
 // a second.
-func (l *Law) penalize(v view, took time.Duration, carried float64) {
+func (l *Law) penalize(v view, took time.Duration, atLeast float64) {
 	b := &l.block
 	if l.penalty.length == 0 {
 		l.penalty.length = b.release - b.lastRefused
 		if b.refusals > 1 {
-			l.penalty.low = min(b.short, l.penalty.length)
+			l.penalty.low = min(b.tooShort, l.penalty.length)
 		}
 	}
 	open := (b.began - l.freed).Seconds()
@@ -298,7 +298,7 @@ func (l *Law) penalize(v view, took time.Duration, carried float64) {
 	if n >= 5 && open > 0 {
 		pace = min(pace, n/open)
 	}
-	pace = max(pace, carried)
+	pace = max(pace, atLeast)
 	r := l.rate()
 	if r == nil {
 		r = newRate(v.now, pace, pace)
@@ -309,15 +309,15 @@ func (l *Law) penalize(v view, took time.Duration, carried float64) {
 		if b.ramping {
 			high = max(pace, b.pace) // it grew all the time, so the mean is no evidence
 		}
-		r.punished(v.now, pace*l.penalty.keep(), high, l.dear)
+		r.punished(v.now, pace*l.penalty.keep(), high, l.meanLong)
 	}
 }
 
-// outgrown replaces a window that only one block supported, and that was exceeded since
+// windowToRate replaces a window that only one block supported, and that was exceeded since
 // without a refusal, by a rate: the block had another cause.
-func (l *Law) outgrown(v view, i int, w *window) {
+func (l *Law) windowToRate(v view, i int, w *window) {
 	l.drop(i)
-	l.misses++
+	l.refuted++
 	if l.rate() == nil {
 		now := w.size[attempts] / w.length(v.now).Seconds()
 		r := newRate(v.now, now, max(min(w.pace, 1.2*w.size[attempts]/(3*w.floor).Seconds()), 1.5*now))

@@ -72,38 +72,38 @@ type Law struct {
 	began  time.Duration
 	flying int
 
-	h       history
-	out     departures
-	crowd   crowd
-	latency float64 // nanoseconds, of admitted attempts
-	jitter  float64 // nanoseconds, variation of the latency
-	trip    float64 // nanoseconds, round trip of a refusal
-	mean    amounts
-	carried float64 // total admitted
-	lost    int     // total refused
+	h           history
+	out         departures
+	crowd       crowd
+	latency     float64 // nanoseconds, of admitted attempts
+	jitter      float64 // nanoseconds, variation of the latency
+	trip        float64 // nanoseconds, round trip of a refusal
+	mean        amounts
+	allAdmitted float64 // attempts admitted, in all
+	allRefused  int     // attempts refused, in all
 
-	ramp    ramp
-	limits  []limit
-	block   block
-	penalty penalty
-	past    *episodes // nil at the start
-	blocks  spans
-	headers []advertised
+	ramp     ramp
+	limits   []limit
+	block    block
+	penalty  penalty
+	episodes *episodes // nil at the start
+	spans    spans
+	headers  []advertised
 
-	epoch     time.Duration // refusals of attempts sent until then are already counted
-	freed     time.Duration // the last release of a long block
-	quietFrom time.Duration // the last release, and the length of its block
-	quietFor  time.Duration
-	limited   bool          // the provider refuses with 429
-	waits     bool          // its refusals have a wait
-	named     waits         // how far those are right
-	misses    int           // windows that were refuted
-	blips     int           // outages that ended at the first canary
-	silence   time.Duration // the time without a canary that ended the last long block whose end canaries may have delayed
-	dear      time.Duration // recent length of long blocks
-	crowds    int           // refusals that were weighed for a limit on attempts in flight
-	brief     int           // consecutive blocks that ended at the first canary
-	shown     time.Duration
+	epoch       time.Duration // refusals of attempts sent until then are already counted
+	freed       time.Duration // the last release of a long block
+	lastRelease time.Duration // the last release, and the length of its block
+	lastBlock   time.Duration
+	limited     bool          // the provider refuses with 429
+	givesWaits  bool          // some refusals name a wait
+	named       waits         // how far those are right
+	refuted     int           // windows that were refuted
+	blips       int           // outages that ended at the first canary
+	silence     time.Duration // the time without a canary that ended the last long block whose end canaries may have delayed
+	meanLong    time.Duration // recent length of long blocks
+	weighed     int           // refusals that were weighed as evidence for a limit on attempts in flight
+	brief       int           // consecutive blocks that ended at the first canary
+	shown       time.Duration
 }
 
 // New returns a law that has learned nothing.
@@ -118,7 +118,7 @@ func New(cfg Config) *Law {
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
-		phase: l.cfg.Phase, mean: l.mean, h: &l.h, dear: l.quietFor.Seconds(), punished: l.penalty.on(), calm: float64(l.clock-l.quietFrom) / float64(l.quietFor+1),
+		phase: l.cfg.Phase, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), calm: float64(l.clock-l.lastRelease) / float64(l.lastBlock+1),
 	}
 }
 
@@ -225,7 +225,7 @@ func (l *Law) Observe(o Outcome) {
 }
 
 func (l *Law) admit(o Outcome, isCanary bool) {
-	l.carried++
+	l.allAdmitted++
 	for i := range l.headers {
 		l.headers[i].answered(o.Sent)
 	}
@@ -249,21 +249,21 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 	case isCanary:
 		l.block.release = o.Sent
 		if l.block.doubted {
-			l.named.unit = otherUnit
+			l.named.unit = millisPerSecond
 		}
 		l.transition(admitted)
 		l.ended(l.view())
 	case o.Steady:
 	case l.state == ramping, l.state == holding: // ramping with restored limits, too
 		if l.state == ramping && l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
-			l.ramp.carried = l.carried
+			l.ramp.admitted = l.allAdmitted
 		}
 		for i, x := range l.limits {
 			switch x := x.(type) {
 			case *window:
 				v := l.view()
 				if x.refuted(v) {
-					l.outgrown(v, i, x)
+					l.windowToRate(v, i, x)
 					return
 				}
 				x.answered(v)
@@ -277,7 +277,7 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 // refuse records a refusal. Of attempts that were in flight together only the first refusal
 // is evidence.
 func (l *Law) refuse(o Outcome, isCanary bool) {
-	l.lost++
+	l.allRefused++
 	l.h.correct(o.Sent, amounts{-1, -o.Estimate, -l.mean[busy]})
 	for _, x := range l.limits {
 		x.takeBack()
@@ -309,14 +309,14 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	} else {
 		b.refusals++
 		b.lastRefused = o.Sent
-		b.short = max(b.short, b.wait>>min(max(0, b.refusals-2), 62))
+		b.tooShort = max(b.tooShort, b.wait>>min(max(0, b.refusals-2), 62))
 	}
 	if l.state == starting || l.state == ramping || l.state == holding || isCanary || l.state == waiting {
 		l.transition(refused)
 	}
 	if f.limited {
 		l.limited = true
-		l.waits = l.waits || f.wait > 0
+		l.givesWaits = l.givesWaits || f.wait > 0
 	}
 	b.doubted = doubted
 	b.outage = !b.explained && l.outage(f)
@@ -327,14 +327,14 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 // blocked begins a block.
 func (l *Law) blocked(f refusal) {
 	v := l.view()
-	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, lost: float64(l.lost - 1), blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.carried < l.ramp.carried+carrier}
+	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, before: float64(l.allRefused - 1), blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.allAdmitted < l.ramp.admitted+carrier}
 	l.block.pace = l.pace(v, f.sent)
 	l.block.soonest = l.soonest()
 	if r := l.rate(); r != nil {
 		l.block.paced = r.cycles > 2
 	}
-	l.block.carried = v.h.until(attempts, f.sent) - v.h.until(attempts, l.freed-1)
-	if l.block.explained = l.explained(f); l.block.explained || l.outage(f) {
+	l.block.count = v.h.until(attempts, f.sent) - v.h.until(attempts, l.freed-1)
+	if l.block.explained = l.advertisedExplains(f); l.block.explained || l.outage(f) {
 		if i := l.block.blamed; i >= 0 && l.block.explained {
 			if w, ok := l.limits[i].(*window); ok && w.climb > 1 {
 				w.blame(v, f) // the test went too far, whatever limit refused
@@ -347,13 +347,13 @@ func (l *Law) blocked(f refusal) {
 	if l.block.ramping {
 		most = maxEvidence / 2 // everything grew at once
 	}
-	if r := l.rate(); r != nil && r.steep() && !l.penalty.on() && l.misses == 0 {
+	if r := l.rate(); r != nil && r.steep() && !l.penalty.on() && l.refuted == 0 {
 		most = 0 // more are in flight because of the higher rate
 	}
 	l.crowd.refused(f.others, most)
-	l.crowds++
-	l.otherUnits(v, f)
-	l.counted(v, f)
+	l.weighed++
+	l.blameOtherUnit(v, f)
+	l.blameCounted(v, f)
 	if i := l.block.blamed; i >= 0 {
 		l.limits[i].blame(v, f)
 	}
@@ -366,8 +366,8 @@ func (l *Law) outage(f refusal) bool {
 	if f.limited || f.wait > 0 || l.blips >= maxBlips {
 		return false
 	}
-	if l.limited || l.waits || l.block.refusals > 1 {
-		return l.limited || l.waits || l.block.outage
+	if l.limited || l.givesWaits || l.block.refusals > 1 {
+		return l.limited || l.givesWaits || l.block.outage
 	}
 	return l.plenty() && !l.block.ramping && l.crowd.share(f.others) > ordinary
 }

@@ -34,7 +34,7 @@ type view struct {
 	jitter    float64       // variation of the latency
 	flying    int
 	mean      amounts // of an attempt
-	dear      float64 // seconds that a refusal costs
+	lastBlock float64 // seconds that the last block lasted
 	punished  bool    // a penalty follows each refusal
 	calm      float64 // time since the last block, in multiples of its length
 	h         *history

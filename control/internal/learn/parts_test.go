@@ -275,14 +275,14 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"or sooner", block{refusals: 1, soonest: sec / 4}, 0, sec / 4},
 		{"or when a limit predicted it", block{refusals: 1}, 42 * sec, 42 * sec},
 		{"then three times later", block{refusals: 2, wait: sec, began: -7 * time.Hour}, 0, 3 * sec},
-		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute, carried: 4000}, 0, 330 * sec},
-		{"later by half as much after many attempts", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, carried: 200_000}, 0, 3 * time.Minute},
-		{"three times after few, which a ban is likelier to refuse", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, carried: 100_000}, 0, 6 * time.Minute},
+		{"a multiple of five minutes is tried but once", block{refusals: 7, wait: 5 * time.Minute, began: -10 * time.Minute, count: 4000}, 0, 330 * sec},
+		{"later by half as much after many attempts", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, count: 200_000}, 0, 3 * time.Minute},
+		{"three times after few, which a ban is likelier to refuse", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, count: 100_000}, 0, 6 * time.Minute},
 		{"nor is a penalty longer", block{refusals: 7, wait: 10 * time.Minute, began: -20 * time.Minute, punished: true}, 0, 15 * time.Minute},
 		{"but no later than any ban lasts", block{refusals: 7, wait: 10 * time.Minute, began: -20 * time.Minute}, 0, 15 * time.Minute},
 		{"20 seconds if there is room, but not for us", block{refusals: 2, wait: sec, began: -2 * sec, explained: true, punished: true}, 0, 20 * sec},
 		{"unless it must be a penalty", block{refusals: 7, wait: 2 * time.Minute, began: -7 * time.Hour, punished: true}, 0, 6 * time.Minute},
-		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute, carried: 10_000}, 0, 5 * time.Minute},
+		{"what no penalty can lengthen is asked for more often", block{refusals: 9, wait: 20 * time.Minute, began: -48 * time.Minute, count: 10_000}, 0, 5 * time.Minute},
 		{"in an outage twice", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 8 * sec},
 		{"and at most half a minute", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 30 * sec},
 	} {
@@ -335,12 +335,12 @@ func TestTheLengthOfAPenaltyIsSearchedFor(t *testing.T) {
 func TestAPenaltyBehindAnAdvertisedLimitIsSearchedForToo(t *testing.T) {
 	p := penalty{length: 40 * sec}
 	first := p.wait()
-	p.explained(&block{noticed: 0, lastRefused: first, release: first + 100*sec, short: first, refusals: 2, punished: true, expected: sec})
+	p.endedExplained(&block{noticed: 0, lastRefused: first, release: first + 100*sec, tooShort: first, refusals: 2, punished: true, expected: sec})
 	if got := p.wait(); got <= first {
 		t.Errorf("the first canary of the next block goes after %v, and %v was not enough", got, first)
 	}
 	p = penalty{}
-	p.explained(&block{lastRefused: 100 * sec, release: 500 * sec, short: 4 * sec, refusals: 5, punished: true, expected: sec})
+	p.endedExplained(&block{lastRefused: 100 * sec, release: 500 * sec, tooShort: 4 * sec, refusals: 5, punished: true, expected: sec})
 	if p.length != 400*sec || p.wait() != 40*sec {
 		t.Errorf("a new penalty of %v: the next canary goes after %v, want 40s, between 4s and 400s", p.length, p.wait())
 	}
@@ -361,8 +361,8 @@ func TestAWaitThatWasNotEnough(t *testing.T) {
 			class = Admitted
 		}
 		l.Observe(Outcome{Sent: now, Now: now + ms, Class: class, Estimate: 1, Cost: 1})
-		if l.block.short != want*sec/8 {
-			t.Errorf("after %d refusals the longest wait that was not enough is %v, want %v", n, l.block.short, want*sec/8)
+		if l.block.tooShort != want*sec/8 {
+			t.Errorf("after %d refusals the longest wait that was not enough is %v, want %v", n, l.block.tooShort, want*sec/8)
 		}
 	}
 }
@@ -449,7 +449,7 @@ func TestASuspectedPenaltyIsTestedOnce(t *testing.T) {
 		{"known: at its end", time.Minute, 1, 1, 66 * sec},
 		{"known, and refused then: likewise", time.Minute, 1, 2, 77 * sec},
 	} {
-		l := &Law{misses: tt.misses, silence: 5 * time.Minute, penalty: penalty{length: tt.known}, block: block{refusals: tt.refusals, wait: 20 * sec}}
+		l := &Law{refuted: tt.misses, silence: 5 * time.Minute, penalty: penalty{length: tt.known}, block: block{refusals: tt.refusals, wait: 20 * sec}}
 		if got := l.penaltyWait(); got.Truncate(sec) != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
@@ -459,7 +459,7 @@ func TestASuspectedPenaltyIsTestedOnce(t *testing.T) {
 func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	l.h = *sentEvenly(100*sec, sec, 100)
-	l.clock, l.dear = 1000*sec, 450*sec
+	l.clock, l.meanLong = 1000*sec, 450*sec
 	l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 600 * sec, release: 1000 * sec, refusals: 6, blamed: -1, pace: 4, ramping: true}
 	l.penalize(l.view(), 900*sec, 0)
 	if l.penalty.length != 400*sec {

@@ -9,7 +9,7 @@ import (
 // provider began to admit again.
 type span struct {
 	refused, low, high time.Duration
-	lost               float64 // all refusals, with those of attempts that were in flight
+	refusals           float64 // all refusals, with those of attempts that were in flight
 }
 
 // spans are the newest blocks. They reveal a window with fixed start times, since all of
@@ -38,7 +38,7 @@ type period struct {
 // before.
 func (s *spans) period(v view) (period, bool) {
 	for _, length := range usual {
-		if f, ok := s.explained(v, length, true); ok {
+		if f, ok := s.fit(v, length, true); ok {
 			return period{length, length, f.size, !f.slides}, true
 		}
 	}
@@ -51,7 +51,7 @@ func (s *spans) period(v view) (period, bool) {
 				if length < time.Second {
 					break
 				}
-				f, ok := s.explained(v, length, false)
+				f, ok := s.fit(v, length, false)
 				if !ok {
 					continue
 				}
@@ -73,10 +73,10 @@ type fit struct {
 	slides bool    // a sliding window would explain the ends of the blocks too
 }
 
-// explained reports how well windows of a length explain the known blocks; ok is false if
+// fit reports how well windows of a length explain the known blocks; ok is false if
 // they do not, or if there are too few blocks. The windows begin by the wall clock, or at
 // the release before.
-func (s *spans) explained(v view, length time.Duration, clock bool) (fit, bool) {
+func (s *spans) fit(v view, length time.Duration, clock bool) (fit, bool) {
 	n, odds := s.n, clockOdds
 	if !clock {
 		n, odds = s.n-1, periodOdds
@@ -142,7 +142,7 @@ func (s *spans) counter(v view, t, from, length time.Duration, weight float64) f
 		n := v.h.until(attempts, high) - v.h.until(attempts, low-1)
 		for i := range s.n {
 			if x := &s.ring[i]; x.refused >= low && x.refused <= high && x.refused < t {
-				n += weight * x.lost
+				n += weight * x.refusals
 			}
 		}
 		return n

@@ -358,13 +358,13 @@ func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 		}
 		send(0, 5*sec, 100*tt.many)
 		if tt.next < 10*sec {
-			l.blocks.add(&block{began: 5 * sec, lastRefused: 5 * sec, release: 5500 * ms}, 0)
+			l.spans.add(&block{began: 5 * sec, lastRefused: 5 * sec, release: 5500 * ms}, 0)
 		} else {
-			l.blocks.add(&block{began: 5 * sec, lastRefused: 6 * sec, release: 10500 * ms}, 2)
+			l.spans.add(&block{began: 5 * sec, lastRefused: 6 * sec, release: 10500 * ms}, 2)
 			send(10500*ms, tt.next, 40*tt.many)
 		}
 		v := view{now: tt.next, h: &l.h, mean: amounts{1, 1, 0}}
-		l.counted(v, refusal{sent: tt.next, now: tt.next, cost: 1})
+		l.blameCounted(v, refusal{sent: tt.next, now: tt.next, cost: 1})
 		if w.even != tt.even || w.even && (w.high != 10*sec || w.size[attempts] != 100*float64(tt.many)) {
 			t.Errorf("%s: even %v, %v in %v", tt.name, w.even, w.size[attempts], w.high)
 		}
@@ -373,7 +373,7 @@ func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 
 func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
 	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, climb: 1, testAfter: 1}
-	v := view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, dear: 1, calm: 10}
+	v := view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: 1, calm: 10}
 	f := refusal{sent: v.now, now: v.now, cost: 1}
 	for i := range maxUneven + 1 {
 		if !w.ended(v, &block{}) {

@@ -31,15 +31,15 @@ type rate struct {
 	last     [3]cycle
 	cycles   int
 
-	carried float64 // the fastest pace that carried a whole memory of attempts
-	early   int     // consecutive refusals at a slower pace
+	provenPace float64 // the fastest pace that carried a hundred attempts
+	earlyInRow int     // consecutive refusals in the first half of a climb
 
-	spaced bool       // the time between two attempts is limited, not their mean rate
-	top    float64    // the pace at the last refusal
-	at     float64    // admitted in the climb before it
-	step   float64    // logarithm of the step down for the next climb
-	was    cycleRates // of the cycle before
-	off    cycleRates // how badly they predict those of the next
+	spaced  bool       // the time between two attempts is limited, not their mean rate
+	top     float64    // the pace at the last refusal
+	climbed float64    // attempts of the climb before it
+	step    float64    // logarithm of the step down for the next climb
+	was     cycleRates // of the cycle before
+	off     cycleRates // how badly they predict those of the next
 }
 
 func newRate(now time.Duration, low, high float64) *rate {
@@ -102,9 +102,9 @@ func (*rate) room(view) float64 { return 0 }
 func (r *rate) sent(now time.Duration) {
 	r.count++
 	gap := seconds(1 / r.pace())
-	smooth(&r.apart, min(float64(now-r.newest), 2*tested*float64(gap)), 0.1)
+	smooth(&r.apart, min(float64(now-r.newest), 2*testedGap*float64(gap)), 0.1)
 	r.newest = now
-	if r.apart < tested*float64(gap) { // otherwise another limit delays, and the rate is not tested
+	if r.apart < testedGap*float64(gap) { // otherwise another limit delays, and the rate is not tested
 		r.since++
 	}
 	r.due = max(r.due, now-gap/8) + gap
@@ -121,14 +121,14 @@ func (r *rate) fullness(v view, _ refusal) float64 {
 
 func (r *rate) blame(v view, f refusal) {
 	r.refused = f.sent
-	r.top, r.at = r.pace(), r.since
+	r.top, r.climbed = r.pace(), r.since
 	if r.since < r.stretch/2 {
-		r.early++
+		r.earlyInRow++
 	} else {
-		r.early = 0
+		r.earlyInRow = 0
 	}
 	if r.since > 2*carrier && !r.bursty {
-		r.carried = max(r.carried, r.paceAt(r.since-carrier))
+		r.provenPace = max(r.provenPace, r.paceAt(r.since-carrier))
 	}
 }
 
@@ -141,7 +141,7 @@ func (r *rate) alike() bool {
 // refine uses the position of a refusal in its climb: a late one confirms the bracket,
 // which is halved; an early one shows that it was too narrow.
 func (r *rate) refine() {
-	switch y := r.at / r.stretch; {
+	switch y := r.climbed / r.stretch; {
 	case y < tooEarly:
 		r.step = min(2*r.step, maxStep)
 	case y > confirms:
@@ -184,15 +184,15 @@ func (r *rate) ended(v view, released time.Duration) {
 	}
 	r.refused = 0
 	r.refine()
-	if !r.spaced && r.top > raised*r.high {
-		r.low, r.high = max(r.low, r.paceAt(r.at-rateMemory)), r.top
+	if !r.spaced && r.top > raisedTop*r.high {
+		r.low, r.high = max(r.low, r.paceAt(r.climbed-rateMemory)), r.top
 		r.sum, r.cycles, r.released, r.count = cycle{}, 0, released, 0
 		r.plan(v.now)
 		return
 	}
 	if r.spaced && n < minCycle {
 		r.low, r.high = max(slowest, r.top*math.Exp(-r.step)), max(slowest, r.top)
-		if r.early < 2 && r.sum.n > 0 {
+		if r.earlyInRow < 2 && r.sum.n > 0 {
 			r.low = max(r.low, min(r.top, r.sum.n/r.sum.whole))
 		}
 		r.high = max(r.high, r.low*1.002)
@@ -221,19 +221,19 @@ func (r *rate) ended(v view, released time.Duration) {
 		}
 		if q := three.n / three.whole / (r.sum.n / r.sum.whole); q < changedDown || q > changedUp {
 			r.sum, r.off.mean = three, 0 // the rate has changed, which is not noise
-		} else if r.early >= 2 {
+		} else if r.earlyInRow >= 2 {
 			r.sum = three
 		}
 	}
 	doubt := 1 + endDoubt/r.sum.n
 	r.low, r.high = r.sum.n/r.sum.whole/doubt, r.sum.n/r.sum.open*doubt
 	r.high = max(r.high, r.low*math.Exp(r.off.mean)) // as far apart as the last means
-	if r.early >= 2 {
-		r.bursty = r.bursty || r.carried > 0
-		r.carried, r.early = 0, 0
+	if r.earlyInRow >= 2 {
+		r.bursty = r.bursty || r.provenPace > 0
+		r.provenPace, r.earlyInRow = 0, 0
 	}
-	if r.carried > 0 {
-		r.low, r.high = max(r.low, 0.97*r.carried), max(r.high, r.carried)
+	if r.provenPace > 0 {
+		r.low, r.high = max(r.low, 0.97*r.provenPace), max(r.high, r.provenPace)
 	}
 	if r.spaced {
 		r.high = r.top
@@ -254,8 +254,8 @@ func (r *rate) sure(until time.Duration) float64 {
 	if open := (until - r.released).Seconds(); r.count >= 5 && open > 0 {
 		pace = r.count / open
 	}
-	if r.at > 2*carrier && r.refused > 0 {
-		pace = max(pace, r.paceAt(r.at-carrier))
+	if r.climbed > 2*carrier && r.refused > 0 {
+		pace = max(pace, r.paceAt(r.climbed-carrier))
 	}
 	return pace
 }
@@ -263,7 +263,7 @@ func (r *rate) sure(until time.Duration) float64 {
 // punished starts again under a penalty: refusals are expensive, and attempts refused by
 // the penalty say nothing about the limit.
 func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
-	r.low, r.high, r.carried = believable(low), believable(high), 0
+	r.low, r.high, r.provenPace = believable(low), believable(high), 0
 	r.costs(length)
 	r.released, r.count, r.refused = now, 0, 0
 	r.plan(now)
@@ -294,10 +294,10 @@ func seconds(s float64) time.Duration { return time.Duration(min(max(s, 0), 1e8)
 // ramp is the pace until the first refusal. It starts at the initial interval and
 // increases.
 type ramp struct {
-	every   float64 // nanoseconds between attempts
-	answers int
-	at      time.Duration // the last step
-	carried float64       // total admitted at that time
+	every    float64 // nanoseconds between attempts
+	answers  int
+	at       time.Duration // the last step
+	admitted float64       // total admitted at that time
 }
 
 // answered increases the pace if it is what limits the attempts, and reports whether it

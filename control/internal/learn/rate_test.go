@@ -391,9 +391,9 @@ func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
 			l.crowd.sent(int(others))
 			l.crowd.refused(others, 0)
 		}
-		l.crowd.evidence, l.crowds = 1, len(tt.others)
+		l.crowd.evidence, l.weighed = 1, len(tt.others)
 		l.out.add(0, 4)
-		if got := l.isCrowd(&block{pace: 20}); got != tt.want {
+		if got := l.suggestsFlight(&block{pace: 20}); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -409,7 +409,7 @@ func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
 		r.sent(now)
 	}
 	if got := r.pace(); got < 50 || got > 50*1.25*1.05 {
-		t.Errorf("a pace of %.1f after 5,000 attempts at 50 a second, want at most %.1f", got, 50*tested)
+		t.Errorf("a pace of %.1f after 5,000 attempts at 50 a second, want at most %.1f", got, 50*testedGap)
 	}
 }
 
@@ -417,7 +417,7 @@ func TestThePositionOfARefusalInAClimbSetsTheNext(t *testing.T) {
 	for _, tt := range []struct{ at, want float64 }{
 		{tooEarly - 0.01, 0.8}, {tooEarly, 0.4}, {confirms, 0.4}, {confirms + 0.01, 0.2},
 	} {
-		r := &rate{stretch: 100, at: 100 * tt.at, step: 0.4}
+		r := &rate{stretch: 100, climbed: 100 * tt.at, step: 0.4}
 		if r.refine(); r.step != tt.want {
 			t.Errorf("after %v of it the next one starts lower by %v, want %v", tt.at, r.step, tt.want)
 		}

@@ -197,8 +197,8 @@ func (l *Law) start(s Stored, interval time.Duration, slow float64) error {
 	if s.Penalty < 0 || s.Penalty > maxSilence {
 		return fmt.Errorf("penalty is %v, must be from 0 to %v", s.Penalty, maxSilence)
 	}
-	if u := s.WaitUnit; u != 0 && u != 1 && u != otherUnit {
-		return fmt.Errorf("wait unit is %v, must be 0, 1 or %v", u, otherUnit)
+	if u := s.WaitUnit; u != 0 && u != 1 && u != millisPerSecond {
+		return fmt.Errorf("wait unit is %v, must be 0, 1 or %v", u, millisPerSecond)
 	}
 	if s.Trip < 0 || s.Trip > maxTrip {
 		return fmt.Errorf("trip is %v, must be from 0 to %v", s.Trip, maxTrip)
@@ -211,7 +211,7 @@ func (l *Law) start(s Stored, interval time.Duration, slow float64) error {
 		}
 		limits = append(limits, x)
 	}
-	l.limits, l.penalty.length, l.dear, l.named.unit = limits, s.Penalty, s.Penalty, s.WaitUnit
+	l.limits, l.penalty.length, l.meanLong, l.named.unit = limits, s.Penalty, s.Penalty, s.WaitUnit
 	l.trip = float64(s.Trip)
 	l.shown = min(max(interval, l.cfg.Ceiling), l.cfg.Initial)
 	l.ramp.every = float64(l.shown)

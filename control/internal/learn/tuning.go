@@ -56,7 +56,7 @@ const (
 	alikeStep, alikeSpread = 0.02, 3.0
 	// A pace counts as tested while attempts are less than this many times as far apart as
 	// it requires.
-	tested = 1.25
+	testedGap = 1.25
 	// If the pace has grown by more than this in a climb, more attempts are in flight
 	// because of it.
 	steepness = 1.05
@@ -65,11 +65,11 @@ const (
 	beyond, firstBeyond, maxBeyond, minBeyond = 0.02, 0.04, 25.0, 30.0
 	// If attempts are refused only at this many times the top of the bracket, the limit was
 	// raised, and the mean of the climb is no evidence.
-	raised = 1.7
+	raisedTop = 1.7
 	// After the first refusal the rate may be this many times slower than the pace was.
 	firstBracket = 2.0
 	// The same if other limits held the pace.
-	paced = 1.3
+	pacedBracket = 1.3
 	// A cycle of three whose rate differs this much from the mean replaces the mean.
 	changedDown, changedUp = 0.75, 1.1
 	// Uncertainty at either end of a cycle, in attempts.
@@ -93,7 +93,7 @@ const (
 	// A refusal is attributed to a limit if at least this part of it was in use.
 	nearlyFull = 0.85
 	// A window that was fuller explains a refusal, and more evidence is needed against it.
-	explains = 0.92
+	fullExplains = 0.92
 	// Another unit explains a window if its error is smaller by this much.
 	betterUnit = 0.015
 	// After a window is dropped, this part of its mean rate counts as admitted.
@@ -117,10 +117,10 @@ const (
 
 	// A window is found in this many blocks if they disagree with a rate by at least this
 	// part, and with the window by at most that part. Lengths are tried in steps.
-	minEpisodes            = 5
-	minFitted              = 10.0 // fewer attempts agree by chance
-	unlikeRate, likeWindow = 0.06, 0.012
-	lengthStep             = 1.2
+	minEpisodes               = 5
+	minFitted                 = 10.0 // fewer attempts agree by chance
+	minUnlikeRate, likeWindow = 0.06, 0.012
+	lengthStep                = 1.2
 
 	// A window is counted in periods if at each refusal as much was in use, up to this error,
 	// and at least this much: smaller ones agree by chance.
@@ -173,15 +173,15 @@ const (
 	canaryApart = 0.25
 	// Such a wait, or a longer one, may be in milliseconds instead of seconds: the bound on
 	// advertised waits has cut it to a day. The first time, a canary finds out.
-	unbelievable, otherUnit = 24 * time.Hour, 1000
-	saneWaits               = 2 // after this many other waits it is not doubted
+	unbelievable, millisPerSecond = 24 * time.Hour, 1000
+	saneWaits                     = 2 // after this many other waits it is not doubted
 	// So may one that is longer than any penalty and does not end within this time of an
 	// instant at which a usual window ends.
 	usualEnd = 5 * time.Second
 	// If an advertised limit is used up whenever a canary arrives, others use it: the next
 	// canary waits at most this long, or twice the time until all units have returned. After
 	// every second refusal it waits twice as long, up to the maximum.
-	contended, maxContended = 10 * time.Second, time.Minute
+	minContended, maxContended = 10 * time.Second, time.Minute
 	// For longer waits a common instant may be somewhat earlier.
 	farAway = 5 * time.Minute
 	// In a block that canaries do not lengthen, the next one waits an eighth of the block's
