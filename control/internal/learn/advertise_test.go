@@ -643,3 +643,106 @@ func TestABucketIsSpreadUnderAPenaltyOnceHalfIsUsed(t *testing.T) {
 		}
 	}
 }
+
+func TestTheMarginAfterARefusalThatALimitExplains(t *testing.T) {
+	v := view{now: 100 * sec, guard: 80 * ms, h: sentEvenly(100*sec, sec, 101)}
+	for _, tt := range []struct {
+		name         string
+		a            advertised
+		punished     bool
+		margin       float64
+		slack        time.Duration
+		shared       bool
+		aboutABucket float64 // evidence against one
+	}{
+		{"the first one", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute}, false, grazed, 20 * ms, false, 0.5},
+		{"the next", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, margin: grazed, slack: 20 * ms}, false, 2 * grazed, 40 * ms, false, 0.5},
+		{"after many", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, margin: 0.075, slack: 60 * ms}, false, maxGrazed, 80 * ms, false, 0.5},
+		{"a larger margin stays", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, margin: 0.15}, false, 0.15, 20 * ms, false, 0.5},
+		{"the first one with a penalty", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute}, true, grazed, 20 * ms, false, 0.5},
+		{"the next with a penalty", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, margin: 0.04}, true, 0.08, 20 * ms, false, 0.5},
+		{"many with a penalty", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, margin: 0.15}, true, maxPunished, 20 * ms, false, 0.5},
+		{"others had used it", advertised{shaper: newShaper(fixed), quota: 65, window: time.Minute}, false, grazed, 20 * ms, true, 0.5},
+		{"they had used a twentieth at most", advertised{shaper: newShaper(fixed), quota: 64, window: time.Minute}, false, grazed, 20 * ms, false, 0.5},
+		{"a bucket that we had emptied alone", advertised{shaper: newShaper(bucket), quota: 60, slow: 1}, false, grazed, 20 * ms, false, 0.3},
+		{"others had emptied it", advertised{shaper: newShaper(bucket), quota: 60, slow: 2}, false, grazed, 20 * ms, true, 0},
+		{"one of which nothing is known", advertised{shaper: newShaper(bucket), quota: 60, longest: time.Minute}, false, grazed, 20 * ms, false, 0.3},
+		{"a bucket of two, too early", advertised{shaper: newShaper(bucket), quota: 2, slow: 1, whole: 100*sec + 30*ms, slack: 10 * ms}, false, 0, 40 * ms, false, 0.3},
+		{"by more than a round trip", advertised{shaper: newShaper(bucket), quota: 2, slow: 1, whole: 101 * sec, slack: 10 * ms}, false, 0, 90 * ms, false, 0.3},
+		{"not too early", advertised{shaper: newShaper(bucket), quota: 2, slow: 1, whole: 100 * sec, slack: 10 * ms}, false, grazed, 20 * ms, false, 0.3},
+		{"a bucket of three", advertised{shaper: newShaper(bucket), quota: 3, slow: 1, whole: 101 * sec, slack: 10 * ms}, false, grazed, 20 * ms, false, 0.3},
+	} {
+		a := tt.a
+		a.share, v.punished = 1, tt.punished
+		a.graze(v, refusal{sent: 100 * sec, cost: 1})
+		if math.Abs(a.margin-tt.margin) > 1e-9 || a.slack != tt.slack || a.shared != tt.shared || a.errors[bucket] != tt.aboutABucket {
+			t.Errorf("%s: margin %v, slack %v, shared %v, %v against a bucket; want %v, %v, %v, %v", tt.name, a.margin, a.slack, a.shared, a.errors[bucket], tt.margin, tt.slack, tt.shared, tt.aboutABucket)
+		}
+	}
+}
+
+func TestWhenAnAdvertisedLimitAllowsTheNextAttempt(t *testing.T) {
+	const now = 100 * sec
+	known := func(s shape) advertised {
+		return advertised{shaper: newShaper(s), quota: 60, window: time.Minute, share: 1, at: 90 * sec, whole: 130 * sec, slow: 1, fast: 2, least: sec, longest: time.Minute}
+	}
+	with := func(s shape, do func(*advertised)) advertised { a := known(s); do(&a); return a }
+	for _, tt := range []struct {
+		name string
+		a    advertised
+		cost float64
+		want time.Duration // from now; a window's length is taken for a thousandth longer
+	}{
+		{"there is room", with(fixed, func(a *advertised) { a.left = 1 }), 1, 0},
+		{"none is left", known(fixed), 1, 30*sec + 60*ms},
+		{"all was spent since", with(fixed, func(a *advertised) { a.left, a.spent = 5, 5 }), 1, 30*sec + 60*ms},
+		{"no shape predicts it", with(fixed, func(a *advertised) { a.wrong = maxWrong }), 1, 0},
+		{"almost none does", with(fixed, func(a *advertised) { a.wrong = maxWrong - 0.01 }), 1, 30*sec + 60*ms},
+		{"it is reported no more", with(fixed, func(a *advertised) { a.gone = true }), 1, 0},
+		{"no response yet", with(fixed, func(a *advertised) { a.at = -1 }), 1, 0},
+		{"the first at the very beginning", with(fixed, func(a *advertised) { a.at = 0 }), 1, 30*sec + 60*ms},
+		{"nothing says when it ends", with(fixed, func(a *advertised) { a.whole = 0 }), 1, 0},
+		{"a margin", with(fixed, func(a *advertised) { a.left, a.margin = 3, 0.05 }), 1, 30*sec + 60*ms},
+		{"beyond the margin", with(fixed, func(a *advertised) { a.left, a.margin = 4, 0.05 }), 1, 0},
+		{"a cost", with(fixed, func(a *advertised) { a.perCost, a.left = true, 8 }), 9, 30*sec + 60*ms},
+		{"a cost for which there is room", with(fixed, func(a *advertised) { a.perCost, a.left = true, 9 }), 9, 0},
+		{"a part of the cost", with(fixed, func(a *advertised) { a.perCost, a.share, a.left = true, 0.5, 5 }), 9, 0},
+		{"no cost takes more than there is", with(fixed, func(a *advertised) { a.perCost, a.left = true, 60 }), 900, 0},
+		{"it takes all of it", with(fixed, func(a *advertised) { a.perCost, a.left = true, 59 }), 900, 30*sec + 60*ms},
+		{"a new window has begun", with(fixed, func(a *advertised) { a.whole = now }), 1, 0},
+		{"almost", with(fixed, func(a *advertised) { a.whole = now + 1 }), 1, 60*ms + 1},
+		{"in a new window the first attempt finds out", with(fixed, func(a *advertised) { a.whole, a.spent = 99*sec, 7 }), 1, 0},
+		{"the second waits for it", with(fixed, func(a *advertised) { a.rolled, a.rolls, a.left, a.spent, a.whole = true, 1, 1, 1, 160*sec }), 1, 3 * sec},
+		{"in the second new window it does not", with(fixed, func(a *advertised) { a.rolled, a.rolls, a.left, a.spent, a.whole = true, 2, 60, 1, 160*sec }), 1, 0},
+		{"nor with a response from it", with(fixed, func(a *advertised) { a.rolls, a.left, a.spent, a.whole = 1, 1, 1, 160*sec }), 1, 60*sec + 60*ms},
+		// A bucket has one unit to spare, up to half of it.
+		{"a bucket with two left", with(bucket, func(a *advertised) { a.left, a.at = 2, now }), 1, 0},
+		{"one left: a second later another", with(bucket, func(a *advertised) { a.left, a.at = 1, now }), 1, sec},
+		{"ten are missing since the report", with(bucket, func(a *advertised) { a.left, a.spent = 0, 18 }), 1, 10 * sec},
+		{"of two, half a unit is to spare", with(bucket, func(a *advertised) { a.quota, a.left, a.at = 2, 1, now }), 1, sec / 2},
+		{"of one, none is", with(bucket, func(a *advertised) { a.quota, a.left, a.at = 1, 1, now }), 1, 0},
+		{"what arrives together is to spare too", with(bucket, func(a *advertised) { a.left, a.at, a.slow, a.fast, a.whole = 3, now, 40, 40, now+2*sec }), 1, sec / 20},
+		{"it is full sooner than at the slowest rate", with(bucket, func(a *advertised) { a.left, a.at, a.whole = 0, now, now+20*sec }), 1, 0},
+		{"but no sooner than at the fastest", with(bucket, func(a *advertised) { a.left, a.at, a.whole, a.fast = 0, now, now+20*sec, 58.0/19 }), 1, sec},
+		{"much was spent since: that returns after all else", with(bucket, func(a *advertised) { a.left, a.spent, a.at, a.whole = 60, 68, now, now+sec }), 1, 10 * sec},
+		{"a margin of a bucket", with(bucket, func(a *advertised) { a.left, a.at, a.margin, a.whole = 2, now, 0.05, now+59*sec }), 1, 3 * sec},
+		{"an early attempt makes the next late", with(bucket, func(a *advertised) { a.left, a.at, a.slack = 1, now, 100*ms }), 1, 1100 * ms},
+		{"of one unit, a second after the last attempt", with(bucket, func(a *advertised) { a.quota, a.left, a.at, a.whole, a.slack = 1, 0, 99700*ms, 100500*ms, 10*ms }), 1, 810 * ms},
+		{"others take half: it comes back half as fast", with(bucket, func(a *advertised) { a.left, a.at, a.taken, a.during = 1, now, 5, 10 }), 1, 2 * sec},
+		{"others take all: they will not while it is empty", with(bucket, func(a *advertised) { a.left, a.at, a.taken, a.during, a.whole = 1, now, 50, 10, now+59*sec }), 1, 3333 * ms},
+	} {
+		v := view{now: now, last: 99800 * ms, h: &history{}, mean: amounts{1, 1, 0}, latency: 1.6e9}
+		if a := tt.a; a.shape == fixed {
+			a.fine, v.latency = 1, 1e9
+			v.guard = 8 * ms // a response is no later than another by more than a part of that
+			tt.a = a
+			if a.rolled {
+				v.latency = 1.6e9
+			}
+		}
+		got := tt.a.free(v, tt.cost) - now
+		if (got - tt.want).Abs() > 5*ms {
+			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
+		}
+	}
+}

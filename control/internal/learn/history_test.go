@@ -440,3 +440,164 @@ func TestWhatWasCountedIsCorrected(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsKnownOfAnAdvertisedLimit(t *testing.T) {
+	now := 100 * sec
+	v := view{now: now, h: sentEvenly(now, sec, 101), mean: amounts{1, 4, 0}, latency: 1e9, guard: 80 * ms, jitter: float64(50 * ms)}
+	minute := advertised{shaper: newShaper(sliding), quota: 100, window: time.Minute, longest: time.Minute, share: 1, at: now, left: 30, spent: 10}
+	with := func(do func(*advertised)) advertised { a := minute; do(&a); return a }
+	for _, tt := range []struct {
+		name       string
+		a          advertised
+		room       float64 // attempts of cost 4
+		every      float64 // attempts may go every so many seconds
+		late, next time.Duration
+	}{
+		{"a sliding minute, of which we used 60 and others 20", with(func(a *advertised) { a.others = 20 }), 20, 0.6, 60 * ms, 0},
+		{"a fixed one has what is left", with(func(a *advertised) { a.shape = fixed }), 20, 0.6, 60 * ms, 0},
+		{"on cost", with(func(a *advertised) { a.perCost, a.shape = true, fixed }), 5, 0, 60 * ms, 0},
+		{"no shape predicts it", with(func(a *advertised) { a.wrong = maxWrong }), math.Inf(1), 0, 60 * ms, 0},
+		{"it is reported no more", with(func(a *advertised) { a.gone = true }), math.Inf(1), 0, 60 * ms, 0},
+		{"no response yet", with(func(a *advertised) { a.at = -1 }), math.Inf(1), 0.6, 60 * ms, 0},
+		{"a first one at the very beginning", with(func(a *advertised) { a.at = 0 }), 40, 0.6, 60 * ms, 0},
+		{"a bucket, of which no rate is known", with(func(a *advertised) { a.shape = bucket }), 20, 0, 0, 0},
+		{"a bucket", with(func(a *advertised) { a.shape, a.slow = bucket, 4 }), 20, 0.25, 0, 0},
+		{"a bucket after an early attempt", with(func(a *advertised) { a.shape, a.slack = bucket, 7*ms }), 20, 0, 7 * ms, 0},
+		{"a size that nobody says", with(func(a *advertised) { a.shape, a.quota = fixed, 0 }), 20, 0, 60 * ms, 0},
+		{"a short window: part of a round trip", with(func(a *advertised) { a.window, a.longest = sec, sec }), 99, 0.01, 10 * ms, 0},
+		{"after an early attempt", with(func(a *advertised) { a.slack = 90 * ms }), 40, 0.6, 90 * ms, 0},
+		{"a long one: a thousandth", with(func(a *advertised) { a.window = 100 * sec }), 0, 1, 100 * ms, 1100 * ms},
+		{"ten seconds: as much as answers differ", with(func(a *advertised) { a.window = 10 * sec }), 90, 0.1, 50 * ms, 0},
+		// Of what 60 s hold 100 may be used: others, their growth and a margin take room.
+		{"full, with others", with(func(a *advertised) { a.others = 40.4 }), -0.4, 0.6, 60 * ms, sec + 60*ms},
+		{"others who grow", with(func(a *advertised) { a.others, a.surge = 38, 2 }), 2, 0.6, 60 * ms, 3*sec + 60*ms},
+		{"who grow a lot: a part of it", with(func(a *advertised) { a.others, a.surge = 38, 50 }), 2, 0.6, 60 * ms, 7*sec + 60*ms},
+		{"a margin of what others leave", with(func(a *advertised) { a.others, a.margin = 38, 0.05 }), 2, 0.6, 60 * ms, 2*sec + 60*ms},
+	} {
+		if got := tt.a.room(v); got != tt.room && math.Abs(got-tt.room) > 1e-9 {
+			t.Errorf("%s: room for %v, want %v", tt.name, got, tt.room)
+		}
+		if got := tt.a.interval() / 1e9; math.Abs(got-tt.every) > 1e-9 {
+			t.Errorf("%s: one each %v s, want %v", tt.name, got, tt.every)
+		}
+		if got := tt.a.late(v); got != tt.late {
+			t.Errorf("%s: %v for the way, want %v", tt.name, got, tt.late)
+		}
+		if tt.a.shape == sliding {
+			if got := max(0, tt.a.slide(v, 1)-now); got != tt.next {
+				t.Errorf("%s: the next one in %v, want %v", tt.name, got, tt.next)
+			}
+		}
+	}
+	v.guard, v.jitter = 0, 0
+	if got := minute.late(v); got != 60*ms {
+		t.Errorf("%v for the way of a minute's limit, want 60ms", got)
+	}
+	if v.latency = 2e9; minute.late(v) != 100*ms {
+		t.Errorf("before any refusal %v for the way, want a twentieth of a response's time", minute.late(v))
+	}
+}
+
+func TestTheLengthsThatAreUsual(t *testing.T) {
+	for _, tt := range []struct{ longest, want time.Duration }{
+		{58800 * ms, time.Minute}, {58799 * ms, 58799 * ms}, {62200 * ms, time.Minute}, {62201 * ms, 62201 * ms},
+		{9800 * ms, 10 * sec}, {9799 * ms, 9799 * ms}, {11200 * ms, 10 * sec}, {11201 * ms, 11201 * ms},
+	} {
+		if got := (&advertised{longest: tt.longest}).length(); got != tt.want {
+			t.Errorf("a reset of %v: %v long, want %v", tt.longest, got, tt.want)
+		}
+		if got := (&advertised{longest: tt.longest, window: sec}).length(); got != sec {
+			t.Errorf("a reset of %v of a second: %v long", tt.longest, got)
+		}
+	}
+	for _, tt := range []struct{ longest, least, want time.Duration }{
+		{20 * sec, 18 * sec, 18 * sec}, {20 * sec, 18*sec - 1, 20 * sec}, {20 * sec, 1, 20 * sec}, {sec, 1, 1},
+	} {
+		a := advertised{shaper: newShaper(sliding), longest: tt.longest, least: tt.least}
+		if got := a.length(); got != tt.want {
+			t.Errorf("resets from %v to %v: %v long, want %v", tt.least, tt.longest, got, tt.want)
+		}
+	}
+}
+
+func TestTheShareOfACostThatCounts(t *testing.T) {
+	a := advertised{perCost: true, at: -1, share: 1}
+	for i, tt := range []struct{ share, want float64 }{{0, 1}, {0.2, 0.2}, {0.4, 0.22}, {0, 0.22}, {-1, 0.22}, {0.22, 0.22}} {
+		if a.shares(tt.share); math.Abs(a.share-tt.want) > 1e-9 {
+			t.Errorf("after report %d %v of a cost counts, want %v", i, a.share, tt.want)
+		}
+		if tt.share > 0 {
+			a.at = 0
+		}
+	}
+	a.perCost = false
+	if a.shares(0.9); math.Abs(a.share-0.22) > 1e-9 {
+		t.Errorf("%v of an attempt counts", a.share)
+	}
+	for _, tt := range []struct {
+		a    advertised
+		want float64 // of a cost of 8
+	}{
+		{advertised{quota: 5}, 1}, {advertised{perCost: true, share: 0.5, quota: 5}, 4}, {advertised{perCost: true, share: 0.5, quota: 3}, 3},
+		{advertised{perCost: true, share: 0.5}, 1}, {advertised{perCost: true, share: 0.01, quota: 3}, 0.08},
+	} {
+		if got := tt.a.need(8); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%+v: an attempt needs %v, want %v", tt.a, got, tt.want)
+		}
+	}
+}
+
+func TestAWindowThatEndsBeforeAResponseShowsIt(t *testing.T) {
+	known := advertised{shaper: newShaper(fixed), quota: 9, window: 10 * sec, share: 1, at: 5 * sec, left: 3, spent: 2, whole: 20 * sec, rolls: 1}
+	for _, tt := range []struct {
+		name        string
+		do          func(*advertised)
+		now         time.Duration
+		rolled      bool
+		left, spent float64 // after an attempt of cost 4
+		whole       time.Duration
+		gone        bool // once that attempt is answered without a report
+	}{
+		{"it goes on", func(*advertised) {}, 20*sec - 1, false, 3, 3, 20 * sec, false},
+		{"it is over", func(*advertised) {}, 20 * sec, true, 9, 1, 30 * sec, true},
+		{"it is over for long", func(*advertised) {}, 99 * sec, true, 9, 1, 109 * sec, true},
+		{"for the first time: one attempt finds out", func(a *advertised) { a.rolls = 0 }, 20 * sec, true, 1, 1, 30 * sec, true},
+		{"costs do not", func(a *advertised) { a.rolls, a.perCost, a.share = 0, true, 0.5 }, 20 * sec, true, 9, 2, 30 * sec, true},
+		{"no other shape ends", func(a *advertised) { a.shape = sliding }, 20 * sec, false, 3, 3, 20 * sec, false},
+		{"nothing was reported", func(a *advertised) { a.at = -1 }, 20 * sec, false, 3, 3, 20 * sec, false},
+		{"the first report came at once", func(a *advertised) { a.at = 0 }, 20 * sec, true, 9, 1, 30 * sec, true},
+		{"no end was reported", func(a *advertised) { a.whole = 5 * sec }, 20 * sec, false, 3, 3, 5 * sec, false},
+		{"no size", func(a *advertised) { a.quota = 0 }, 20 * sec, false, 3, 3, 20 * sec, false},
+		{"of one", func(a *advertised) { a.quota = 1 }, 20 * sec, true, 1, 1, 30 * sec, true},
+		{"a second is the shortest", func(a *advertised) { a.window = ms }, 20 * sec, true, 9, 1, 21 * sec, true},
+	} {
+		a := known
+		tt.do(&a)
+		a.sent(tt.now, 4)
+		if a.rolled != tt.rolled || a.left != tt.left || a.spent != tt.spent || a.whole != tt.whole {
+			t.Errorf("%s: new window %v, %v left, %v spent, until %v; want %v, %v, %v, %v", tt.name, a.rolled, a.left, a.spent, a.whole, tt.rolled, tt.left, tt.spent, tt.whole)
+		}
+		if a.answered(a.at - 1); a.gone {
+			t.Errorf("%s: an answer from the window before says that the limit is gone", tt.name)
+		}
+		b := a
+		if a.answered(a.at); a.gone != tt.gone {
+			t.Errorf("%s: gone %v, want %v", tt.name, a.gone, tt.gone)
+		}
+		if b.rolled {
+			spent := b.spent
+			b.sent(tt.now+ms, 4)
+			if b.spent != 2*spent || b.whole != tt.whole || b.rolls != a.rolls {
+				t.Errorf("%s: after another attempt %v spent, until %v", tt.name, b.spent, b.whole)
+			}
+			b.takeBack(b.at, 4)
+			if b.takeBack(b.at-1, 4); b.spent != spent {
+				t.Errorf("%s: without it %v spent, want %v", tt.name, b.spent, spent)
+			}
+			b.takeBack(b.at, 400)
+			if b.takeBack(b.at, 400); b.spent != 0 {
+				t.Errorf("%s: %v spent of nothing", tt.name, b.spent)
+			}
+		}
+	}
+}

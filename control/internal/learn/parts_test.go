@@ -599,3 +599,115 @@ const (
 	ms  = time.Millisecond
 	sec = time.Second
 )
+
+// A report of a limit of 100 changes what was known, at 100 s. An attempt of cost 10 was sent
+// each second before and after.
+func TestWhatAReportOfALimitChanges(t *testing.T) {
+	one := func(get func(a *advertised) float64) func(*advertised) []float64 {
+		return func(a *advertised) []float64 { return []float64{get(a)} }
+	}
+	left := func(a *advertised) []float64 { return []float64{a.left, a.spent, a.at.Seconds()} }
+	fine := one(func(a *advertised) float64 { return float64(a.fine) })
+	whole := one(func(a *advertised) float64 { return a.whole.Seconds() })
+	taken := func(a *advertised) []float64 { return []float64{a.taken, a.during} }
+	fades := func(a *advertised) []float64 { return []float64{a.margin, float64(a.slack)} }
+	refused := func(a *advertised) []float64 { return []float64{a.refused.Seconds(), a.remained} }
+	rate := func(a *advertised) []float64 { return []float64{a.quota, a.slow, a.prior.used} }
+	longest := func(a *advertised) []float64 { return []float64{a.longest.Seconds(), a.least.Seconds()} }
+	grain := one(func(a *advertised) float64 { return a.grain })
+	others := func(a *advertised) []float64 { return []float64{a.others, a.surge} }
+	type change = func(a *advertised, v *view, sent *time.Duration, refused *bool, f *Fact)
+	for _, tt := range []struct {
+		name  string
+		shape shape
+		do    change
+		get   func(*advertised) []float64
+		want  []float64
+	}{
+		{"what is left, without what was sent since", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, left, []float64{40, 5, 100}},
+		{"of its cost", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.perCost, a.share = true, 0.5 }, left, []float64{40, 25, 100}},
+		{"an older report says nothing", fixed, func(_ *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) { *sent = 89 * sec }, left, []float64{50, 3, 90}},
+		{"another one of as old does", fixed, func(_ *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) { *sent = 90 * sec }, left, []float64{40, 15, 90}},
+		{"a refused attempt", fixed, func(_ *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) { *refused = true }, refused, []float64{100, 40}},
+		{"an older refused one", fixed, func(_ *advertised, _ *view, sent *time.Duration, refused *bool, _ *Fact) {
+			*sent, *refused = 80*sec, true
+		}, refused, []float64{80, 40}},
+		{"an admitted one", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, refused, []float64{0, 0}},
+		{"milliseconds", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 1500 * ms }, fine, []float64{1}},
+		{"milliseconds again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.fine, f.Reset = 100, 1500*ms }, fine, []float64{100}},
+		{"by the clock", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 1500*ms + 1 }, fine, []float64{-1}},
+		{"by the clock again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.fine, f.Reset = -100, 1500*ms+1 }, fine, []float64{-100}},
+		{"a whole second", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, fine, []float64{0}},
+		{"a duration of whole seconds, at first", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.at, f.Precise = -1, true }, fine, []float64{1}},
+		{"the same duration again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.last.reset, f.Precise = f.Reset, true
+		}, fine, []float64{0}},
+		{"another one of whole seconds", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Precise = true }, fine, []float64{-1}},
+		{"another one, again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.fine, f.Precise = -100, true }, fine, []float64{-100}},
+		{"the same size", bucket, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, one(func(a *advertised) float64 { return a.quota }), []float64{100}},
+		{"another size: what was known of the rate is not", bucket, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Quota, f.Remaining = 50, 50 }, rate, []float64{50, 0, 0}},
+		{"no size", bucket, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Quota, f.Remaining = 0, 100 }, rate, []float64{100, 2, 7}},
+		{"a length", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Window = 1 }, one(func(a *advertised) float64 { return float64(a.window) }), []float64{1}},
+		{"no length", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.window, f.Window = 5, 0 }, one(func(a *advertised) float64 { return float64(a.window) }), []float64{5}},
+		{"a margin fades with the attempts that there is room for", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 100 * sec }, fades, []float64{0.08 * math.Exp(-10/slackMemory), 5e6 * math.Exp(-10/slackMemory)}},
+		{"more slowly if a refusal costs more", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.dear = 100*sec, 2 }, fades, []float64{0.08 * math.Exp(-5/slackMemory), 5e6 * math.Exp(-5/slackMemory)}},
+		{"not before the first report", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, a.at = 100*sec, -1 }, fades, []float64{0.08, 5e6}},
+		{"what others took from a bucket", bucket, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{0.98*3 + 50 + 2*10 - 10 - 40, 0.98*4 + 10}},
+		{"a full one does not refill", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.left = 95 }, taken, []float64{0.98*3 + 100 - 10 - 40, 0.98*4 + 10}},
+		{"a part of the cost", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.perCost, a.share = true, 0.1 }, taken, []float64{0.98*3 + 50 + 2*10 - 10 - 40, 0.98*4 + 10}},
+		{"at the same instant none", bucket, func(_ *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) { *sent = 90 * sec }, taken, []float64{3, 4}},
+		{"nor before the first report", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = -1 }, taken, []float64{3, 4}},
+		{"nor from a window", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{3, 4}},
+		{"costs that are no thousands are not rounded", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) {
+			a.perCost, a.grain = true, coarseUnits
+		}, grain, []float64{1}},
+		{"costs may be rounded to thousands", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.perCost, a.grain, f.Remaining = true, coarseUnits, 0
+		}, grain, []float64{coarseUnits}},
+		{"attempts are not", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.grain, f.Remaining = coarseUnits, 0
+		}, grain, []float64{1}},
+		{"when it is free", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, whole, []float64{160}},
+		{"later for the first one, which may count from its response", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = -1 }, whole, []float64{160.1}},
+		{"nothing says when", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = -1 }, whole, []float64{0}},
+		{"now", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 0 }, whole, []float64{100}},
+		{"at most in a day", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 25 * time.Hour }, whole, []float64{100 + 24*3600}},
+		{"the same instant, rounded", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole = 160900 * ms }, whole, []float64{160.9}},
+		{"another instant", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole = 166 * sec }, whole, []float64{160}},
+		{"the first of a new window", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole, a.rolled = 160900*ms, true }, whole, []float64{160}},
+		{"a tenth of the length is the same instant", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) {
+			a.whole, a.window = 169900*ms, 100*sec
+		}, whole, []float64{169.9}},
+		{"a longer reset", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, longest, []float64{60, 20}},
+		{"a shorter one in a fast response", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 10 * sec }, longest, []float64{30, 10}},
+		{"in a slow one", fixed, func(_ *advertised, v *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset, v.now = 10*sec, 100500*ms }, longest, []float64{30, 20}},
+		{"the first one", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.least = 0 }, longest, []float64{60, 60}},
+		{"a refusal's is no measure", fixed, func(_ *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) { *refused = true }, longest, []float64{30, 20}},
+		{"nor that of an unused limit", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Remaining = 100 }, longest, []float64{30, 20}},
+		{"what others use of a sliding window", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 20 * sec }, others, []float64{40, 36}},
+		{"by a slow response, which may not have counted all", sliding, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.now = 20*sec, 101*sec }, others, []float64{4 + doubtedShare*36, 1}},
+		{"by a refused attempt, which does not count", sliding, func(a *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) {
+			a.window, *refused = 20*sec, true
+		}, others, []float64{40, 36}},
+		{"nobody does", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.window, f.Remaining = 20*sec, 90 }, others, []float64{0, 0.9}},
+	} {
+		h := &history{}
+		for i := range 105 {
+			h.add(time.Duration(i+1)*sec, amounts{1, 10, 0})
+		}
+		a := advertised{
+			shaper: newShaper(tt.shape), quota: 100, share: 1, grain: 1, at: 90 * sec, left: 50, spent: 3, margin: 0.08, slack: 5 * ms, slow: 2, fast: 2,
+			longest: 30 * sec, least: 20 * sec, taken: 3, during: 4, others: 4, surge: 1,
+		}
+		a.prior.used = 7
+		v, sent, refused, f := view{now: 100100 * ms, h: h}, 100*sec, false, Fact{Quota: 100, Remaining: 40, Window: -1, Reset: time.Minute}
+		tt.do(&a, &v, &sent, &refused, &f)
+		a.update(v, sent, refused, f)
+		for i, got := range tt.get(&a) {
+			if math.Abs(got-tt.want[i]) > 1e-6*max(1, math.Abs(tt.want[i])) {
+				t.Errorf("%s: %v, want %v", tt.name, tt.get(&a), tt.want)
+				break
+			}
+		}
+	}
+}
