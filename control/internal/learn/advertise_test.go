@@ -705,7 +705,7 @@ func TestWhenAnAdvertisedLimitAllowsTheNextAttempt(t *testing.T) {
 		{"a margin", with(fixed, func(a *advertised) { a.left, a.margin = 3, 0.05 }), 1, 30*sec + 60*ms},
 		{"beyond the margin", with(fixed, func(a *advertised) { a.left, a.margin = 4, 0.05 }), 1, 0},
 		{"a cost", with(fixed, func(a *advertised) { a.perCost, a.left = true, 8 }), 9, 30*sec + 60*ms},
-		{"a cost for which there is room", with(fixed, func(a *advertised) { a.perCost, a.left = true, 9 }), 9, 0},
+		{"a cost that fits", with(fixed, func(a *advertised) { a.perCost, a.left = true, 9 }), 9, 0},
 		{"a part of the cost", with(fixed, func(a *advertised) { a.perCost, a.share, a.left = true, 0.5, 5 }), 9, 0},
 		{"no cost takes more than there is", with(fixed, func(a *advertised) { a.perCost, a.left = true, 60 }), 900, 0},
 		{"it takes all of it", with(fixed, func(a *advertised) { a.perCost, a.left = true, 59 }), 900, 30*sec + 60*ms},

@@ -650,7 +650,7 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		{"a length", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Window = 1 }, one(func(a *advertised) float64 { return float64(a.window) }), []float64{1}},
 		{"no length", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.window, f.Window = 5, 0 }, one(func(a *advertised) float64 { return float64(a.window) }), []float64{5}},
 		{"a margin fades with the attempts that there is room for", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 100 * sec }, fades, []float64{0.08 * math.Exp(-10/slackMemory), 5e6 * math.Exp(-10/slackMemory)}},
-		{"more slowly if a refusal costs more", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.dear = 100*sec, 2 }, fades, []float64{0.08 * math.Exp(-5/slackMemory), 5e6 * math.Exp(-5/slackMemory)}},
+		{"more slowly if a refusal costs more", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.lastBlock = 100*sec, 2 }, fades, []float64{0.08 * math.Exp(-5/slackMemory), 5e6 * math.Exp(-5/slackMemory)}},
 		{"not before the first report", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, a.at = 100*sec, -1 }, fades, []float64{0.08, 5e6}},
 		{"what others took from a bucket", bucket, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{0.98*3 + 50 + 2*10 - 10 - 40, 0.98*4 + 10}},
 		{"a full one does not refill", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.left = 95 }, taken, []float64{0.98*3 + 100 - 10 - 40, 0.98*4 + 10}},

@@ -490,7 +490,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		return func(l *Law) { l.limits, l.block.blamed = limits, blamed }
 	}
 	crowd := func(l *Law) {
-		l.crowd.evidence, l.crowds = 5, 2
+		l.crowd.evidence, l.weighed = 5, 2
 		l.out.add(100*sec, 7)
 	}
 	and := func(all ...func(*Law)) func(*Law) {
@@ -525,9 +525,9 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{"the same window again", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 150*sec, 170*sec, sec, 1))), "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"a shorter one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 100*sec, 140*sec, sec, 1))), "9 of unit 0 in 100.0s-140.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"a longer one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 160*sec, 180*sec, sec, 1))), "9 of unit 0 in 160.0s-180.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"after a window that was refuted: a penalty", and(long, func(l *Law) { l.misses = 1 }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
+		{"after a window that was refuted: a penalty", and(long, func(l *Law) { l.refuted = 1 }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
 		{"there was room, but not for us: a penalty", and(long, func(l *Law) { l.block.punished = true }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"a penalty is known", and(long, func(l *Law) { l.penalty.length, l.block.short = 30*sec, 40*sec }), "0.84-1.00/s", 30 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a penalty is known", and(long, func(l *Law) { l.penalty.length, l.block.tooShort = 30*sec, 40*sec }), "0.84-1.00/s", 30 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"many attempts were in flight", and(long, crowd), "7 in flight", 60 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"the same with a short block", crowd, "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"which a rate was blamed for", and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), "9 of unit 0 in 1.0s-1.0s, 7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
@@ -549,10 +549,10 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		}, "9 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"an even one that refuses too often", hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"a limit in flight", hold(0, &flight{size: 5}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"one that is refused too often: the rate again", hold(0, &flight{size: 5, early: maxSoon}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one that is refused too often: the rate again", hold(0, &flight{size: 5, soonInRow: maxSoon}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		l.h, l.silence, l.dear, l.brief, l.blips = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2, 1
+		l.h, l.silence, l.meanLong, l.brief, l.blips = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2, 1
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: -1, expected: sec}
 		tt.do(l)
 		l.clock = l.block.release
@@ -565,11 +565,11 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		if got := held(l); got != tt.want {
 			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
 		}
-		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.dear != tt.dear || l.freed != tt.freed {
-			t.Errorf("%s: penalty %v, silence %v, dear %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.dear, l.freed, tt.penalty, tt.silence, tt.dear, tt.freed)
+		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.dear || l.freed != tt.freed {
+			t.Errorf("%s: penalty %v, silence %v, dear %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.dear, tt.freed)
 		}
-		if l.blips != tt.blips || l.brief != tt.brief || l.misses != tt.misses || l.quietFrom != l.clock || l.quietFor != l.block.release-100*sec {
-			t.Errorf("%s: %d blips, %d brief ones, %d misses, quiet since %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.misses, l.quietFrom, tt.blips, tt.brief, tt.misses, l.clock)
+		if l.blips != tt.blips || l.brief != tt.brief || l.refuted != tt.misses || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
+			t.Errorf("%s: %d blips, %d brief ones, %d misses, quiet since %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, tt.blips, tt.brief, tt.misses, l.clock)
 		}
 	}
 }
