@@ -3,21 +3,21 @@
 //
 // A cycle is the time from one release to the next: attempts are sent until one is refused,
 // then only an occasional canary is sent, and the first admitted canary is the release.
-// Each part of the law looks at whole cycles and has a file:
+// Each part of the law has a file. What a block says is decided in judge, and docs/law.md
+// walks through one refusal:
 //
 //	history   what was sent, and how much of each unit in any stretch of time
 //	rate      a pace that is known to lie between two others, and the climb before that
 //	window    so many units in any stretch of one length, whatever the length
 //	fit       windows of any length and unit in which as much was in use at each refusal
-//	period    windows that begin anew at fixed instants, at which alone blocks end
+//	period    windows that begin anew at fixed instants, or are counted in periods
 //	flight    so many attempts under way at once
-//	block     the silence after a refusal, its canaries, and penalties: blocks that
-//	          last longer than any limit explains
+//	block     the silence after a refusal, its canaries, and penalties
 //	advertise limits that response headers name, and shape: how their units come back
 //
-// [Law] combines them. The next attempt waits for the latest instant that any limit
-// requires. A refusal is attributed to the limit that was fullest; if none was nearly full,
-// the length of the block shows the kind of a new limit.
+// The next attempt waits for the latest instant that any limit requires. A refusal is
+// attributed to the limit that was fullest; if none was nearly full, the length of the
+// block shows the kind of a new limit.
 //
 // The law is a function of the observations and the given instants. It is not safe for
 // concurrent use. Instants are durations since an origin that the caller chooses.

@@ -1,7 +1,10 @@
 package learn
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"regexp"
 	"testing"
 	"time"
 )
@@ -709,5 +712,51 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+func TestTheDocumentDrawsTheTransitionsOfTheTable(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/law.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := make(map[string]int)
+	for _, m := range regexp.MustCompile(`(?m)^ +(\w+ --> \w+: \w+)$`).FindAllStringSubmatch(string(text), -1) {
+		drawn[m[1]]++
+	}
+	events := map[event]string{answered: "answered", refused: "refused", canary: "canary", admitted: "admitted", nothing: "nothing"}
+	for from, to := range moves {
+		for e, s := range to {
+			drawn[fmt.Sprintf("%v --> %v: %s", from, s, events[e])]--
+		}
+	}
+	for move, n := range drawn {
+		if n != 0 {
+			t.Errorf("%s: %d more in docs/law.md than in the table", move, n)
+		}
+	}
+}
+
+func TestTheDocumentNamesConstantsThatExist(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/law.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tuning, err := os.ReadFile("tuning.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| (`.*?) \\|").FindAllStringSubmatch(string(text), -1)
+	names := 0
+	for _, row := range rows {
+		for _, m := range regexp.MustCompile("`([a-z][A-Za-z]+)`").FindAllStringSubmatch(row[1], -1) {
+			names++
+			if !regexp.MustCompile(`(?m)^\t(.*\W)?` + m[1] + `\W.*=`).Match(tuning) {
+				t.Errorf("docs/law.md names %s, which tuning.go does not have", m[1])
+			}
+		}
+	}
+	if names < 20 {
+		t.Errorf("docs/law.md names %d constants, want at least 20", names)
 	}
 }

@@ -28,17 +28,8 @@ const (
 	nothing               // the canary's outcome is no evidence
 )
 
-// moves are the legal transitions. Other events leave the state unchanged.
-//
-//	stateDiagram-v2
-//	  starting --> ramping: answered
-//	  starting --> waiting: refused
-//	  ramping --> waiting: refused
-//	  holding --> waiting: refused
-//	  waiting --> trying: canary
-//	  waiting --> waiting: refused
-//	  trying --> holding: admitted
-//	  trying --> waiting: refused, nothing
+// moves are the legal transitions, drawn in docs/law.md. Other events leave the state
+// unchanged.
 var moves = map[state]map[event]state{
 	starting: {answered: ramping, refused: waiting},
 	ramping:  {refused: waiting},

@@ -189,9 +189,11 @@ const (
 	// many or fewer.
 	canaryFew = 64.0
 	// Blocks that canaries lengthen are hardly ever longer than this.
-	penaltyLongest             = 15 * time.Minute
-	maxSilence                 = 24 * time.Hour
-	maxUnsure                  = time.Minute // if it may be an outage
+	penaltyLongest = 15 * time.Minute
+	maxSilence     = 24 * time.Hour
+	maxUnsure      = time.Minute // if it may be an outage
+	// In an outage the wait doubles from the first to the longest; later it is a quarter of
+	// the outage's age, if that is longer.
 	outageFirst, outageLongest = time.Second, 30 * time.Second
 	// An outage is not attributed to a limit if at least this share of attempts was sent
 	// with as many others in flight.
