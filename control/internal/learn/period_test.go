@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -418,5 +419,242 @@ func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
 		if (now - tt.want).Abs() > 1100*ms {
 			t.Errorf("%s: the last one goes at %v, want %v", tt.name, now, tt.want)
 		}
+	}
+}
+
+// A refusal at 1000 s, with attempts of cost 3 sent each second before.
+func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
+	const now = 1000 * sec
+	known := window{size: amounts{20, 60, 0}, off: amounts{0.1, 0.1, 0.1}, low: 20 * sec, high: 20 * sec, climb: 1, testAfter: 2, untested: 9, hits: 3, margin: 0.01, published: true}
+	for _, tt := range []struct {
+		name string
+		do   func(*window)
+		want string
+	}{
+		{"full, as predicted", func(*window) {},
+			"size 20.00 60.45, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"more was in use than it holds: half of that is believed", func(w *window) { w.size[attempts] = 19.5 },
+			"size 19.75 60.45, off 0.070 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"by far more: all of it is", func(w *window) { w.size[attempts] = 18 },
+			"size 20.00 60.45, off 0.104 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"less was in use: a third of that is believed", func(w *window) { w.size[attempts] = 25 },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"a third unit that has no size yet", func(w *window) { w.size[cost], w.off[cost] = 0, 0.01 },
+			"size 20.00 60.00, off 0.060 0.060, margin 0.018, next test 2, unit 0, proven 0"},
+		{"at the first refusal the unit stays", func(w *window) { w.size[attempts], w.hits = 25, 0 },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"it was tested: the next test comes later", func(w *window) { w.climb = 1.1 },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 5, unit 0, proven 20"},
+		{"and much later", func(w *window) { w.climb, w.testAfter = 1.1, 3000 },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 4000, unit 0, proven 20"},
+		{"what a test had raised before stays proven", func(w *window) { w.climb, w.proven = 1.1, amounts{15, 15, 0} },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 5, unit 0, proven 15"},
+		{"the raised size is not enough: back to the proven one", func(w *window) { w.size[attempts], w.proven = 25, amounts{16, 48, 0} },
+			"size 16.00 48.00, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"more than the proven one is in use", func(w *window) { w.size[attempts], w.proven = 25, amounts{24, 72, 0} },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"the raised size holds", func(w *window) { w.proven = amounts{16, 48, 0} },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 16"},
+		{"a margin has a bound", func(w *window) { w.margin = 0.14 },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.150, next test 2, unit 0, proven 0"},
+		{"a length that is not settled: the size stays", func(w *window) { w.high = 21 * sec },
+			"size 20.00 60.00, off 0.060 0.070, margin 0.010, next test 2, unit 0, proven 0"},
+		{"the assumed length was too short", func(w *window) { w.high, w.fold = 40*sec, sec },
+			"size 20.00 60.00, off 0.060 0.070, margin 0.010, next test 2, unit 0, proven 0"},
+		{"it was the longest possible", func(w *window) { w.high, w.from = 40*sec, now },
+			"size 20.00 60.00, off 0.460 0.460, margin 0.018, next test 2, unit 0, proven 0"},
+	} {
+		w := known
+		tt.do(&w)
+		h := &history{}
+		for i := range 1000 {
+			h.add(time.Duration(i+1)*sec, amounts{1, 3, 0})
+		}
+		w.blame(view{now: now, h: h, mean: amounts{1, 3, 0}}, refusal{sent: now, now: now, cost: 3})
+		got := fmt.Sprintf("size %.2f %.2f, off %.3f %.3f, margin %.3f, next test %.0f, unit %d, proven %.0f", w.size[0], w.size[1], w.off[0], w.off[1], w.margin, w.testAfter, w.unit, w.proven[0])
+		if got != tt.want || w.climb != 1 || w.untested != 0 || w.published {
+			t.Errorf("%s: %s, want %s; %+v", tt.name, got, tt.want, w)
+		}
+	}
+}
+
+// A window of 20 attempts in some 20 s was filled at ten a second until 100 s.
+func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
+	known := window{size: amounts{20, 40, 0}, low: 18 * sec, high: 20 * sec, climb: 1, hits: 3, doubts: 1, floor: 5 * sec}
+	for _, tt := range []struct {
+		name          string
+		do            func(*window)
+		last, release time.Duration // the newest refused canary, and the admitted one, since the 20th attempt before the refusal
+		agrees        bool
+		want          string
+	}{
+		{"as predicted", func(*window) {}, 18500 * ms, 19500 * ms, true, "unit 0, 18.5s-19.5s, 0 doubts"},
+		{"sooner than predicted", func(*window) {}, 10 * sec, 16 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"at the lower bound", func(*window) {}, 10 * sec, 18 * sec, true, "unit 0, 18.0s-18.0s, 0 doubts"},
+		{"a little later", func(*window) {}, 20200 * ms, 21 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"at the upper bound", func(*window) {}, 20 * sec, 21 * sec, true, "unit 0, 20.0s-20.0s, 0 doubts"},
+		{"a little later, where few fit", func(w *window) { w.size = amounts{3, 0, 0} }, 21900 * ms, 22700 * ms, true, "unit 0, 20.0s-20.4s, 0 doubts"},
+		{"where few fit, for one canary", func(w *window) { w.size = amounts{3, 0, 0} }, 21900 * ms, 21910 * ms, true, "unit 0, 20.0s-20.2s, 0 doubts"},
+		{"four are not few", func(w *window) { w.size = amounts{4, 0, 0} }, 21800 * ms, 22700 * ms, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"too early", func(*window) {}, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"just not too early", func(*window) {}, 10 * sec, 16 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"just too early, by any size", func(*window) {}, 10 * sec, 15790 * ms, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"too late", func(*window) {}, 25 * sec, 26 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"just not too late", func(*window) {}, 22 * sec, 26 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"too late, but not if some more fit", func(*window) {}, 22200 * ms, 26 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"too early by attempts, but not by cost", func(w *window) { w.size[cost] = 120 }, 10 * sec, 14 * sec, true, "unit 1, 18.0s-18.0s, 0 doubts"},
+		{"the unit is sure", func(w *window) { w.size[cost], w.hits = 120, sureHits }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"a cost without a size", func(w *window) { w.size[cost] = 0 }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"one of a single block", func(w *window) { w.lone = true }, 18500 * ms, 19500 * ms, true, "unit 0, 18.5s-19.5s, 0 doubts"},
+		{"one of a single block, too early", func(w *window) { w.lone = true }, 10 * sec, 14 * sec, true, "unit 0, 9.8s-13.8s lone, 2 doubts, from 3.3s"},
+		{"at once", func(w *window) { w.lone = true }, 1900 * ms, 2500 * ms, true, "unit 0, 1.7s-2.3s lone, 2 doubts, from 0.6s"},
+		{"in less than a second", func(w *window) { w.lone, w.size = true, amounts{2, 0, 0} }, 1900 * ms, 2 * sec, true, "unit 0, 0.2s-0.2s lone, 2 doubts, from 0.3s"},
+		{"that early again", func(w *window) { w.lone, w.doubts = true, 2 }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s lone, 3 doubts, from 5.0s"},
+		{"one of a single block, too late", func(w *window) { w.lone = true }, 25 * sec, 26 * sec, false, "unit 0, 18.0s-20.0s lone, 2 doubts, from 5.0s"},
+		{"by the clock", func(w *window) { w.clock, w.low = 20*sec, 20*sec }, 19900 * ms, 22900 * ms, true, "unit 0, 20.0s-20.0s, 0 doubts, by the clock"},
+		{"not by the clock, after all", func(w *window) { w.clock, w.low = 20*sec, 20*sec }, 21900 * ms, 23900 * ms, true, "unit 0, 20.0s-20.0s, 0 doubts"},
+		{"evenly", func(w *window) { w.even = true }, 18 * sec, 19 * sec, true, "unit 0, 18.0s-20.0s, 1 doubts, next in 1s"},
+	} {
+		w := known
+		tt.do(&w)
+		h := sentEvenly(100*sec, 100*ms, 200)
+		for i := range h.sum {
+			h.sum[i][cost] *= 2
+		}
+		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 98100*ms + tt.last, release: 98100*ms + tt.release, refusals: 1}
+		v := view{now: b.release, h: h, mean: amounts{1, 2, 0}}
+		agrees := w.ended(v, b)
+		got := fmt.Sprintf("unit %d, %.1fs-%.1fs", w.unit, w.low.Seconds(), w.high.Seconds())
+		if w.lone {
+			got += " lone"
+		}
+		got += fmt.Sprintf(", %d doubts", w.doubts)
+		if w.lone {
+			got += fmt.Sprintf(", from %.1fs", w.floor.Seconds())
+		}
+		if w.clock > 0 {
+			got += ", by the clock"
+		}
+		if w.even {
+			got += fmt.Sprintf(", next in %v", w.due-v.now)
+		} else if agrees != (w.from == v.now) && w.clock == 0 {
+			t.Errorf("%s: its length shrinks from %v on", tt.name, w.from)
+		}
+		if agrees != tt.agrees || got != tt.want {
+			t.Errorf("%s: agrees %v, %s; want %v, %s", tt.name, agrees, got, tt.agrees, tt.want)
+		}
+	}
+}
+
+// At 100 s, with an attempt of cost 3 sent each second from 51 s on.
+func TestWhatIsInUseOfAWindow(t *testing.T) {
+	const now = 100 * sec
+	minute := window{size: amounts{60, 180, 0}, low: time.Minute, high: time.Minute, climb: 1}
+	with := func(do func(*window)) window { w := minute; do(&w); return w }
+	for _, tt := range []struct {
+		name    string
+		w       window
+		next    time.Duration // until an attempt may go
+		room    float64       // attempts
+		every   time.Duration
+		full    float64 // when an attempt is refused
+		delays  bool    // whether it is what delays attempts
+		usable  float64
+		refuted bool
+	}{
+		{"room", minute, 800 * ms, 10, sec, 51 / 60., false, 60, false},
+		{"of cost", with(func(w *window) { w.unit = cost }), 800 * ms, 10, sec, 51 / 60., false, 180, false},
+		{"full", with(func(w *window) { w.size[attempts] = 50 }), 11*sec + ms, 0, 1200 * ms, 51 / 50., true, 50, false},
+		{"one of cost without room", with(func(w *window) { w.unit, w.size[cost] = cost, 149.9 }), 12*sec + ms, -0.1 / 3, 60 * sec * 30 / 1499, 153 / 149.9, true, 149.9, false},
+		{"nearly full: so far apart that it lasts", with(func(w *window) { w.size[attempts] = 51 }), 60 * sec / 51 * 10 / 125 * 10, 1, 60 * sec / 51, 1, true, 51, false},
+		{"a margin", with(func(w *window) { w.margin = 0.15 }), 60 * sec / 51 * 10 / 125 * 10, 1, sec, 1, true, 51, false},
+		{"a margin of cost", with(func(w *window) { w.unit, w.margin = cost, 0.15 }), 60 * sec / 51 * 10 / 125 * 10, 1, sec, 1, true, 153, false},
+		{"half of one attempt is not taken", with(func(w *window) { w.size[attempts], w.margin = 3.995, 0.12 }), 57*sec + ms, -46, 60 * sec * 1000 / 3995, 51 / 3.995 / 0.88, true, 4, false},
+		{"a test goes beyond the size", with(func(w *window) { w.size[attempts], w.climb = 48, 1.0625 }), 60 * sec / 51 * 10 / 125 * 10, 1, 1250 * ms, 51 / 48., true, 51, false},
+		{"by the clock: since the minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 42 }), 60 * sec / 42 * 10 / 125 * 10, 1, 60 * sec / 42, 1, true, 42, false},
+		{"by the clock, full until the next minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 41 }), 20*sec + ms, 0, 60 * sec / 41, 42 / 41., true, 41, false},
+		{"refused attempts may count", with(func(w *window) { w.size[attempts], w.slack = 50, 7*ms }), 11*sec + 8*ms, 0, 1200 * ms, 51 / 50., true, 50, false},
+		{"evenly", with(func(w *window) { w.even, w.due = true, 105*sec }), 5 * sec, 10, sec, 51 / 60., false, 60, false},
+		{"evenly, one late", with(func(w *window) { w.even, w.due, w.size[attempts] = true, 99*sec, 50 }), 0, 0, 1200 * ms, 51 / 50., true, 50, false},
+		{"exceeded without a refusal", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 30*sec
+		}), sec + ms, 0, sec, 41 / 30., true, 30, true},
+		{"not exceeded by enough", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{34.8, 100, 0}, 30*sec
+		}), 706 * ms, 4, 30 * sec * 10 / 348, 41 / 34.8, true, 34, false},
+		{"too long for that", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 36100*ms
+		}), 7*sec + 101*ms, -7, 36100 * ms / 30, 41 / 30., true, 30, false},
+		{"more than one block supports it", with(func(w *window) { w.low, w.fold, w.size = 40*sec, sec, amounts{30, 100, 0} }), 11*sec + ms, -10, 40 * sec / 30, 41 / 30., true, 30, false},
+	} {
+		v := view{now: now, last: now, guard: ms, h: &history{}, mean: amounts{1, 3, 0}}
+		for i := range 50 {
+			v.h.add(time.Duration(51+i)*sec, amounts{1, 3, 0})
+		}
+		w := tt.w
+		if w.even {
+			v.guard = 0
+		}
+		next, every := w.free(v, 3)-now, time.Duration(w.interval(v))
+		w.hits = 9
+		if full := w.fullness(v, refusal{sent: now, cost: 3}); math.Abs(full-tt.full) > 0.002 {
+			t.Errorf("%s: full %.3f, want %.3f", tt.name, full, tt.full)
+		}
+		if (next-tt.next).Abs() > 50*ms || math.Abs(w.room(v)-tt.room) > 0.01 || (every-tt.every).Abs() > 50*ms || math.Abs(w.usable()-tt.usable) > 0.01 {
+			t.Errorf("%s: next in %v, room %.2f, one each %v, usable %.1f; want %v, %.2f, %v, %.1f", tt.name, next, w.room(v), every, w.usable(), tt.next, tt.room, tt.every, tt.usable)
+		}
+		if w.busy(v) != tt.delays || w.refuted(v) != tt.refuted {
+			t.Errorf("%s: delays %v, refuted %v; want %v, %v", tt.name, w.busy(v), w.refuted(v), tt.delays, tt.refuted)
+		}
+	}
+}
+
+func TestAWindowIsTestedAndRaised(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		w       window
+		used    int
+		calm    float64
+		climb   float64
+		size    float64
+		proven  float64
+		untests float64
+	}{
+		{"many attempts were admitted: some more are tried", window{untested: 320, testAfter: 1}, 100, 99, 1.005, 100, 70, 321},
+		{"some more have to be", window{untested: 319, testAfter: 1}, 100, 99, 1, 100, 70, 320},
+		{"after a test that failed, more", window{untested: 799, testAfter: 2.5}, 100, 99, 1, 100, 70, 800},
+		{"and then", window{untested: 800, testAfter: 2.5}, 100, 99, 1.005, 100, 70, 801},
+		{"at the latest after a quarter of an hour", window{untested: 1500, testAfter: 1e6}, 100, 99, 1.005, 100, 0, 1501},
+		{"not before", window{untested: 1499, testAfter: 1e6}, 100, 99, 1, 100, 0, 1500},
+		{"soon after a block", window{untested: 900, testAfter: 1}, 100, 8, 1, 100, 70, 901},
+		{"what is not used is not tested", window{untested: 900, testAfter: 1}, 84, 99, 1, 100, 70, 901},
+		{"just used enough", window{untested: 900, testAfter: 1}, 85, 99, 1.005, 100, 70, 901},
+		{"nor what is published", window{untested: 900, testAfter: 1, published: true}, 100, 99, 1, 100, 70, 901},
+		{"nor what one block supports", window{untested: 900, testAfter: 1, lone: true}, 100, 99, 1, 100, 70, 901},
+		{"a test goes on", window{untested: 3, climb: 1.1}, 100, 0, 1.1 * 1.0015, 100, 70, 4},
+		{"if it is used", window{untested: 3, climb: 1.1}, 80, 0, 1.1, 100, 70, 4},
+		{"up to so much", window{untested: 3, climb: 1.298}, 120, 0, 1.298 * 1.0015, 100, 70, 4},
+		{"then the size is raised", window{untested: 3, climb: 1.299}, 120, 0, 1.25 / 1.2, 125, 70, 4},
+		{"a raised size is trusted after ten times as many", window{untested: 1000}, 10, 0, 1, 100, 0, 1001},
+		{"not before", window{untested: 999}, 10, 0, 1, 100, 70, 1000},
+	} {
+		w := tt.w
+		if w.climb == 0 {
+			w.climb = 1
+		}
+		w.low, w.high, w.size, w.proven = time.Minute, time.Minute, amounts{100, 100, 0}, amounts{70, 0, 0}
+		v := view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, calm: tt.calm}
+		w.answered(v)
+		if math.Abs(w.climb-tt.climb) > 1e-6 || w.size[attempts] != tt.size || w.size[cost] != tt.size || w.proven[attempts] != tt.proven || w.untested != tt.untests {
+			t.Errorf("%s: climb %.4f, size %v, proven %v, %v untested; want %.4f, %v, %v, %v", tt.name, w.climb, w.size, w.proven[attempts], w.untested, tt.climb, tt.size, tt.proven, tt.untests)
+		}
+	}
+	few := window{untested: 26, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}}
+	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, calm: 99}); few.climb != 1.25 {
+		t.Errorf("a window of two is tested with %v, want 1.25", few.climb)
+	}
+	few.climb = 1.2
+	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 3), mean: amounts{1, 1, 0}}); math.Abs(few.climb-1.2*1.015) > 1e-9 {
+		t.Errorf("the test of a window of two goes on with %v, want %v", few.climb, 1.2*1.015)
 	}
 }
