@@ -381,7 +381,9 @@ func (l *Law) pace(v view, t time.Duration) float64 {
 	return max(lately, (v.h.until(attempts, t)-v.h.until(attempts, from))/max((t-from).Seconds(), 1))
 }
 
-// plan sets the instant of the next canary.
+// plan sets the instant of the next canary: after an advertised wait, when the blamed limit
+// predicts room, or as block.next says. What may be an outage and what others may have used
+// up bound it.
 func (l *Law) plan(f refusal) {
 	b := &l.block
 	v := l.view()

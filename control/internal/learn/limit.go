@@ -17,7 +17,8 @@ type limit interface {
 	takeBack()
 	// fullness returns the part of the limit that was in use at a refusal.
 	fullness(v view, f refusal) float64
-	// blame learns from a refusal that is attributed to this limit.
+	// blame learns from a refusal that is attributed to this limit: one at which it was
+	// nearly full, by fullest, or that it explains in another unit or counted in periods.
 	blame(v view, f refusal)
 	// interval returns the sustained interval, in nanoseconds.
 	interval(v view) float64

@@ -13,7 +13,8 @@ type span struct {
 }
 
 // spans are the newest blocks. They reveal a window with fixed start times, since all of
-// them end at such times.
+// them end at such times: the instants at which blocks end are what counts here, and in
+// episodes what was in use when they began.
 type spans struct {
 	ring [5]span // the newest first
 	n    int

@@ -102,8 +102,9 @@ const (
 	fewUnits = 4.0
 	// A window that explained this many refusals is not dropped in favour of another limit.
 	sureHits = 4
-	// A test of a limit starts after this many attempts without a refusal, later after each
-	// failure, and grows by this factor in one length of the window.
+	// A test of a limit starts after firstTest attempts without a refusal, testGrowth times
+	// later after each failure, and after maxTest at the latest. In it a window grows by
+	// windowClimb in one length.
 	firstTest, testGrowth, maxTest = 500.0, 2.5, 4000.0
 	windowClimb                    = 0.15
 	// A size that a test raised is trusted after this many times the attempts.
@@ -140,18 +141,20 @@ const (
 	// Flight.
 
 	// The evidence of a refusal is -ln(share of attempts sent with as many in flight) - 1,
-	// at most maxEvidence. A flight is held from heldEvidence on.
+	// at most maxEvidence. A flight is held from heldEvidence on, and from shortEvidence on if
+	// the block is short or a rate explains it too.
 	maxEvidence, heldEvidence = 2.0, 2.9
+	shortEvidence             = 3.9
 	// This many refusals at about the same pace, each with as many in flight, suffice.
 	alikeCrowds = 3
-	// The same if blocks are short.
-	shortEvidence = 3.9
-	maxFlights    = 64
-	flightFade    = 400.0
-	// A refusal is soon after the last one if fewer attempts were sent than this many times
-	// the number that may be in flight; then the size is cut by soonCut. After maxSoon in a
-	// row it is not a limit on attempts in flight, and holding one again takes that much
-	// more evidence.
+	// Larger numbers in flight count as maxFlights; after flightFade attempts, those before
+	// count half.
+	maxFlights = 64
+	flightFade = 400.0
+	// A refusal is soon after the last one if fewer attempts were sent than soonRefused times
+	// the number that may be in flight; then the size is also cut by the part soonCut. After
+	// maxSoon in a row the flight is dropped, and holding one again takes doubtedEvidence
+	// more.
 	soonRefused, soonCut, maxSoon = 5.0, 0.1, 3
 	doubtedEvidence               = 4.0
 
