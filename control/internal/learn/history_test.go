@@ -601,3 +601,146 @@ func TestAWindowThatEndsBeforeAResponseShowsIt(t *testing.T) {
 		}
 	}
 }
+
+// The newest canary was refused now, hours after the block began, unless a row says otherwise.
+func TestTheWaitBeforeACanary(t *testing.T) {
+	const far = -1000 * time.Hour
+	hours := func(b block) block {
+		if b.began == 0 {
+			b.began = -7*time.Hour - 17*time.Minute
+		}
+		return b
+	}
+	for _, tt := range []struct {
+		name                 string
+		b                    block
+		trip, expected, from time.Duration
+		phase, penalty       time.Duration
+		want                 time.Duration
+	}{
+		{"the first", block{refusals: 1, soonest: sec}, 100 * ms, 0, far, 0, 0, sec},
+		{"a long round trip", block{refusals: 1, soonest: sec}, 2 * sec, 0, far, 0, 0, 2400 * ms},
+		{"a penalty", block{refusals: 1, soonest: sec}, 100 * ms, 0, far, 0, 5 * sec, 5 * sec},
+		{"a limit has room later", block{refusals: 1, soonest: sec}, 100 * ms, 42 * sec, far, 0, 5 * sec, 42 * sec},
+		{"an advertised limit has room", block{refusals: 1, soonest: sec, explained: true}, 100 * ms, 0, far, 0, 0, 120 * ms},
+		{"it has, but there is a penalty", block{refusals: 1, soonest: sec, explained: true}, 100 * ms, 0, far, 0, 5 * sec, 5 * sec},
+		{"it has later", block{refusals: 1, soonest: sec, explained: true}, 100 * ms, 9 * sec, far, 0, 0, 9 * sec},
+		{"an outage: twice the last wait", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 0, far, 0, 0, 8 * sec},
+		{"a second at least", block{refusals: 1, wait: 100 * ms, outage: true}, 0, 0, far, 0, 0, sec},
+		{"half a minute at most", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 0, far, 0, 0, 30 * sec},
+		{"or a quarter of its age", block{refusals: 9, wait: 45 * sec, outage: true, noticed: -200 * sec}, 0, 0, far, 0, 0, 50 * sec},
+		{"the second: three times later", block{refusals: 2, wait: sec}, 0, 0, far, 0, 0, 3 * sec},
+		{"a second later at least", block{refusals: 2, wait: 100 * ms}, 0, 0, far, 0, 0, sec},
+		{"or after a penalty", block{refusals: 2, wait: sec}, 0, 0, far, 0, 9 * sec, 9 * sec},
+		{"after many attempts half as much later", block{refusals: 4, wait: 21 * sec, count: 131_101}, 0, 0, far, 1801 * sec, 0, 31500 * ms},
+		{"not after somewhat less", block{refusals: 4, wait: 21 * sec, count: 131_100}, 0, 0, far, 1801 * sec, 0, 63 * sec},
+		{"nor in the first minute", block{refusals: 4, wait: 20 * sec, count: 131_101}, 0, 0, far, 1801 * sec, 0, time.Minute},
+		{"nor if it is a penalty", block{refusals: 4, wait: 21 * sec, count: 131_101, punished: true}, 0, 0, far, 0, 0, 63 * sec},
+		{"no penalty is longer than a quarter of an hour", block{refusals: 7, wait: 10 * time.Minute}, 0, 0, far, 0, 0, 15 * time.Minute},
+		{"or of that length", block{refusals: 7, wait: 15 * time.Minute, punished: true}, 0, 0, far, 0, 0, 15 * time.Minute},
+		{"so this is none: a canary now and then", block{refusals: 9, wait: 15 * time.Minute, count: 10_000}, 0, 0, far, 0, 0, 20976 * 100 * ms},
+		{"after many attempts more often", block{refusals: 9, wait: 15 * time.Minute, count: 1e7}, 0, 0, far, 0, 0, 5 * time.Minute},
+		{"after few every half of its age", block{refusals: 9, wait: 15 * time.Minute, count: 256, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
+		{"after one, too", block{refusals: 9, wait: 15 * time.Minute, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
+		{"room, but not for us", block{refusals: 2, wait: sec, explained: true, punished: true}, 0, 0, far, 0, 0, 20 * sec},
+		{"a minute after the last release", block{refusals: 2, wait: 4 * sec}, 0, 0, -50 * sec, 0, 0, 10120 * ms},
+		{"and a round trip", block{refusals: 2, wait: 4 * sec}, 100 * ms, 0, -50 * sec, 0, 0, 10220 * ms},
+		{"a minute after the block began", block{refusals: 2, wait: 4 * sec, began: -50 * sec}, 0, 0, far, 50 * sec, 0, 10120 * ms},
+		{"a minute of the clock", block{refusals: 2, wait: 4 * sec, began: -50 * sec}, 0, 0, far, 51 * sec, 0, 9120 * ms},
+		{"a penalty ends at no minute", block{refusals: 2, wait: 4 * sec, punished: true}, 0, 0, -50 * sec, 0, 0, 12 * sec},
+		{"a minute that ends too soon", block{refusals: 2, wait: 4 * sec}, 0, 0, -53 * sec, 0, 0, 12 * sec},
+		{"just not too soon", block{refusals: 2, wait: 4 * sec}, 0, 0, -52920 * ms, 0, 0, 7200 * ms},
+		{"one that ends too late", block{refusals: 2, wait: 4 * sec}, 0, 0, -36100 * ms, 0, 0, 12 * sec},
+		{"just not too late", block{refusals: 2, wait: 4 * sec}, 0, 0, -36200 * ms, 0, 0, 23920 * ms},
+		{"before a penalty ends", block{refusals: 2, wait: 4 * sec}, 0, 0, -50 * sec, 0, 11 * sec, 12 * sec},
+		{"when a limit has room", block{refusals: 2, wait: 4 * sec}, 0, 15 * sec, far, 0, 0, 15 * sec},
+		{"or a minute ends before", block{refusals: 2, wait: 4 * sec}, 0, 15 * sec, -50 * sec, 0, 0, 10120 * ms},
+		{"after long waits an instant may be a tenth later than the last wait", block{refusals: 7, wait: 10 * time.Minute}, 0, 660 * sec, far, 0, 0, 660 * sec},
+		{"not less", block{refusals: 7, wait: 10 * time.Minute}, 0, 659 * sec, far, 0, 0, 15 * time.Minute},
+		{"and a fifth later than any penalty", block{refusals: 7, wait: 10 * time.Minute}, 0, 1079 * sec, far, 0, 0, 1079 * sec},
+		{"not more", block{refusals: 7, wait: 10 * time.Minute}, 0, 1080 * sec, far, 0, 0, 15 * time.Minute},
+	} {
+		b := hours(tt.b)
+		if got := b.next(0, tt.trip, tt.expected, tt.from, tt.phase, tt.penalty); (got - tt.want).Abs() > ms {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestWhatABlockLooksLike(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		b     block
+		long  bool
+		freed time.Duration // since when there may have been room
+	}{
+		{"three seconds", block{release: 3 * sec, pace: 100, refusals: 1}, false, 0},
+		{"more", block{release: 3*sec + 1, pace: 100, refusals: 1}, true, 0},
+		{"no more than the round trip takes", block{release: 5 * sec, least: 2 * sec, pace: 100, refusals: 1}, false, 0},
+		{"more than that", block{release: 5*sec + 1, least: 2 * sec, pace: 100, refusals: 1}, true, 0},
+		{"five attempts", block{release: 10 * sec, pace: 0.5, refusals: 1}, false, 0},
+		{"more attempts", block{release: 10*sec + 1, pace: 0.5, refusals: 1}, true, 0},
+		{"a canary was refused after a second", block{release: 9 * sec, lastRefused: sec, pace: 100, refusals: 2}, true, sec},
+		{"a rate explains that", block{release: 9 * sec, lastRefused: sec, pace: 100, refusals: 2, paced: true}, false, sec},
+		{"not for so long", block{release: 9 * sec, lastRefused: 4 * sec, pace: 100, refusals: 2, paced: true}, true, 4 * sec},
+		{"nor without a refused canary", block{release: 9 * sec, pace: 100, refusals: 1, paced: true}, true, 0},
+		{"the end of an advertised wait is known", block{release: 100 * sec, lastRefused: 4 * sec, pace: 100, refusals: 2, exact: true}, true, 97 * sec},
+		{"but not before the last refusal", block{release: 100 * sec, lastRefused: 99 * sec, pace: 100, refusals: 2, exact: true}, true, 99 * sec},
+	} {
+		if got := tt.b.long(); got != tt.long || tt.b.freedFrom() != tt.freed {
+			t.Errorf("%s: long %v, room since %v; want %v, %v", tt.name, got, tt.b.freedFrom(), tt.long, tt.freed)
+		}
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after waits
+		wait          time.Duration // of the first refusal of a block
+		believed      time.Duration
+	}{
+		{"a plausible wait", waits{}, waits{sane: 1}, sec, sec},
+		{"a shorter one says nothing", waits{}, waits{}, sec - 1, sec - 1},
+		{"two plausible ones: the unit is known", waits{sane: 1}, waits{sane: 2, unit: 1}, sec, sec},
+		{"a day", waits{sane: 1}, waits{sane: 1}, unbelievable, penaltyLongest},
+		{"almost a day", waits{}, waits{sane: 1}, unbelievable - sec, unbelievable - sec},
+		{"an odd quarter of an hour", waits{odd: true}, waits{odd: true, sane: 1}, penaltyLongest, penaltyLongest},
+		{"an odd one that is longer", waits{odd: true}, waits{odd: true}, 2000 * sec, 2200 * ms},
+		{"which is hardly longer", waits{odd: true}, waits{odd: true}, 901 * sec, sec},
+		{"in milliseconds", waits{unit: millisPerSecond, odd: true}, waits{unit: millisPerSecond, odd: true, sane: 1}, 2000 * sec, 2 * sec},
+		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1}, 2000 * sec, penaltyLongest},
+	} {
+		w := tt.before
+		if w.heard(tt.wait); w != tt.after || w.believed(tt.wait) != tt.believed {
+			t.Errorf("%s: %+v, %v is believed; want %+v, %v", tt.name, w, w.believed(tt.wait), tt.after, tt.believed)
+		}
+	}
+	for wait, want := range map[time.Duration]bool{18*sec + 1: true, 18 * sec: false, 4500 * ms: false, 4500*ms - 1: true, 0: false} {
+		if b := (&block{refusals: 3, lastWait: 9 * sec}); b.newly(wait) != want {
+			t.Errorf("after a wait of 9s one of %v is new: %v", wait, !want)
+		}
+	}
+	for n, want := range map[int]time.Duration{2: 10 * sec, 3: 10 * sec, 4: 20 * sec, 5: 20 * sec, 6: 40 * sec, 8: time.Minute, 99: time.Minute} {
+		if got := (&block{refusals: n}).contended(); got != want {
+			t.Errorf("after %d refusals the next canary goes after %v, want %v", n, got, want)
+		}
+	}
+}
+
+func TestWhenAllOfTheAdvertisedWindowsIsBack(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		a    advertised
+		want time.Duration
+	}{
+		{"nearly used up", advertised{shaper: newShaper(sliding), quota: 200, left: 10, spent: 6.1, whole: 70 * sec}, 70 * sec},
+		{"a fiftieth is left", advertised{shaper: newShaper(sliding), quota: 200, left: 10, spent: 6, whole: 70 * sec}, 10 * sec},
+		{"two of few are left", advertised{shaper: newShaper(sliding), quota: 20, left: 2, whole: 70 * sec}, 10 * sec},
+		{"less than two", advertised{shaper: newShaper(sliding), quota: 20, left: 1.9, whole: 70 * sec}, 70 * sec},
+		{"a fixed one", advertised{shaper: newShaper(fixed), quota: 20, whole: 70 * sec}, 10 * sec},
+		{"no shape predicts it", advertised{shaper: shaper{wrong: maxWrong}, quota: 20, whole: 70 * sec}, 10 * sec},
+	} {
+		l := &Law{clock: 10 * sec, headers: []advertised{tt.a}}
+		if got := l.allBack(); got != tt.want {
+			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

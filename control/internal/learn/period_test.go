@@ -658,3 +658,71 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 		t.Errorf("the test of a window of two goes on with %v, want %v", few.climb, 1.2*1.015)
 	}
 }
+
+// A refusal arrives at 100 s, with a round trip of 100 ms, while answers take 400 ms. An
+// attempt was sent each second.
+func TestWhenACanaryGoes(t *testing.T) {
+	hold := func(x limit) func(*Law) { return func(l *Law) { l.limits, l.block.blamed = []limit{x}, 0 } }
+	sized := func(n float64, w window) *window { w.size, w.climb = amounts{n, n, 0}, 1; return &w }
+	sliding := func(left float64) func(*Law) {
+		return func(l *Law) {
+			l.headers = []advertised{{shaper: newShaper(sliding), quota: 100, left: left, share: 1, at: 99 * sec, whole: 140 * sec}}
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		do       []func(*Law)
+		f        refusal
+		want     time.Duration // a canary after another goes up to a quarter later
+		least    time.Duration
+		expected time.Duration
+	}{
+		{"the first after a second", nil, refusal{limited: true}, sec, 120 * ms, 7 * sec},
+		{"or a round trip and a fifth", []func(*Law){func(l *Law) { l.block.soonest = 0 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
+		{"with two in flight after an answer's time and a fifth", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 2 }}, refusal{limited: true}, 480 * ms, 480 * ms, 7 * sec},
+		{"one in flight is the refused one's successor", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 1 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
+		{"after the advertised wait", nil, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 120 * ms, 7 * sec},
+		{"when a penalty ends", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{limited: true}, 11 * time.Minute, 120 * ms, 7 * sec},
+		{"unless it may be an outage", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
+		{"an outage of five minutes", []func(*Law){func(l *Law) { l.penalty.length, l.block.noticed = 10*time.Minute, -200*sec }}, refusal{}, 150 * sec, 120 * ms, 7 * sec},
+		{"an outage that says for how long", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{wait: 2 * time.Minute}, 2*time.Minute + 100*ms, 120 * ms, 7 * sec},
+		{"at most a day", []func(*Law){func(l *Law) { l.penalty.length = 48 * time.Hour }}, refusal{limited: true}, 24 * time.Hour, 120 * ms, 7 * sec},
+		{"when a window has room", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
+		{"a window of one block: after half of what is left", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec}))}, refusal{limited: true}, 18 * sec, 120 * ms, 7 * sec},
+		{"and no sooner once that was refused", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
+		{"an even window: after two and a half units", []func(*Law){hold(sized(20, window{even: true, low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 2500 * ms, 120 * ms, 7 * sec},
+		{"a window whose length is not known: in between", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 22 * sec, fold: sec}))}, refusal{limited: true}, 17 * sec, 120 * ms, 7 * sec},
+		{"one by the clock: with it", []func(*Law){hold(sized(5, window{low: 60 * sec, high: 60 * sec, clock: 60 * sec})), func(l *Law) { l.cfg.Phase = 0 }}, refusal{limited: true}, 20100 * ms, 120 * ms, 7 * sec},
+		{"an answer frees a limit in flight", []func(*Law){hold(&flight{size: 1}), func(l *Law) { l.flying = 1 }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
+		{"in an outage whatever the limits say", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec})), func(l *Law) { l.block.outage = true }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
+		{"an advertised limit explains it", []func(*Law){sliding(0), func(l *Law) { l.block.explained, l.headers[0].shape = true, fixed }}, refusal{limited: true}, 120 * ms, 120 * ms, 40012500 * time.Microsecond},
+		{"but it refuses again: when all units are back", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 40 * sec, 0, 7 * sec},
+		{"if nearly all of it is used", []func(*Law){sliding(2), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 20 * sec, 0, 7 * sec},
+		{"others came first: not that late", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.refusals = true, 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
+		{"twice the time until there is room", []func(*Law){sliding(0), func(l *Law) {
+			l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape, l.headers[0].whole = true, 2, time.Hour, fixed, 130*sec
+		}}, refusal{limited: true}, 60 * sec, 0, 7 * sec},
+		{"after a refused canary, three times later", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
+		{"or after the advertised wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 3, 2*sec }}, refusal{limited: true, wait: 9 * sec}, 9100 * ms, 0, 7 * sec},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
+		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, blamed: -1, soonest: sec, expected: 7 * sec}
+		for _, do := range tt.do {
+			do(l)
+		}
+		tt.f.sent, tt.f.now = 100*sec, 100*sec
+		l.plan(tt.f)
+		b := &l.block
+		most := tt.want + 5*ms
+		if b.refusals > 1 {
+			most += tt.want / 4
+		}
+		if b.wait < tt.want-5*ms || b.wait > most || b.resume != l.clock+b.wait {
+			t.Errorf("%s: after %v, at %v, want %v", tt.name, b.wait, b.resume, tt.want)
+		}
+		if b.least != tt.least || (b.expected-tt.expected).Abs() > ms || b.exact != (tt.f.wait > 0 && b.refusals <= 2) && b.refusals <= 2 || tt.f.wait > 0 && b.lastWait != tt.f.wait {
+			t.Errorf("%s: least %v, expected %v, exact %v, last wait %v; want %v, %v", tt.name, b.least, b.expected, b.exact, b.lastWait, tt.least, tt.expected)
+		}
+	}
+}

@@ -574,70 +574,191 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 	}
 }
 
-// A refusal arrives at 100 s, with a round trip of 100 ms, while answers take 400 ms. An
-// attempt was sent each second.
-func TestWhenACanaryGoes(t *testing.T) {
-	hold := func(x limit) func(*Law) { return func(l *Law) { l.limits, l.block.blamed = []limit{x}, 0 } }
-	sized := func(n float64, w window) *window { w.size, w.climb = amounts{n, n, 0}, 1; return &w }
-	sliding := func(left float64) func(*Law) {
-		return func(l *Law) {
-			l.headers = []advertised{{shaper: newShaper(sliding), quota: 100, left: left, share: 1, at: 99 * sec, whole: 140 * sec}}
+// A cycle of a rate from 10 to 20 a second, in a climb of 100 attempts: 100 attempts in 8 s
+// were admitted, the next was refused at a pace of 15, and after 10 s there was room again.
+func TestWhatARateLearnsFromACycle(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*rate)
+		want string
+	}{
+		{"the rate is between with and without the block", func(*rate) {}, "9.90-12.62, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0"},
+		{"a second one like it", func(r *rate) { r.sum, r.cycles = cycle{100, 8, 10}, 1 }, "9.95-12.56, step 0.20, cycle 2 of 200 in 16/20, price 12, early 0"},
+		{"the third one: a refusal has its price now", func(r *rate) {
+			r.sum, r.cycles, r.last = cycle{200, 16, 20}, 2, [3]cycle{{100, 8, 10}, {100, 8, 10}}
+		}, "9.97-12.54, step 0.20, cycle 3 of 300 in 24/30, price 25, early 0"},
+		{"old ones are forgotten", func(r *rate) {
+			r.sum, r.cycles, r.last = cycle{500, 40, 50}, 3, [3]cycle{{100, 8, 10}, {100, 8, 10}, {100, 8, 10}}
+		}, "9.97-12.54, step 0.20, cycle 4 of 350 in 28/35, price 25, early 0"},
+		{"three of half the rate replace the mean", func(r *rate) {
+			r.sum, r.cycles, r.last, r.off.mean = cycle{500, 20, 25}, 5, [3]cycle{{100, 8, 10}, {100, 8, 10}}, 0.1
+		}, "9.97-12.54, step 0.20, cycle 6 of 300 in 24/30, price 25, early 0"},
+		{"three of a slightly higher one do not", func(r *rate) {
+			r.sum, r.cycles, r.last = cycle{500, 43, 54}, 5, [3]cycle{{100, 8, 10}, {100, 8, 10}}
+		}, "9.43-11.90, step 0.20, cycle 6 of 350 in 30/37, price 25, early 0"},
+		{"three of a higher one do", func(r *rate) {
+			r.sum, r.cycles, r.last = cycle{500, 48, 60}, 5, [3]cycle{{100, 8, 10}, {100, 8, 10}}
+		}, "9.97-12.54, step 0.20, cycle 6 of 300 in 24/30, price 25, early 0"},
+		{"so do three after two early refusals", func(r *rate) {
+			r.sum, r.cycles, r.last, r.earlyInRow = cycle{500, 43, 54}, 5, [3]cycle{{100, 8, 10}, {100, 8, 10}}, 2
+		}, "9.97-12.54, step 0.20, cycle 6 of 300 in 24/30, price 25, early 0"},
+		{"a pace that a hundred attempts had proven", func(r *rate) { r.provenPace = 14 }, "13.58-14.00, step 0.20, cycle 1 of 100 in 8/10, price 12, proven 14, early 0"},
+		{"unless two early refusals say that it was a burst", func(r *rate) { r.provenPace, r.earlyInRow = 14, 2 }, "9.90-12.62, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0, bursty"},
+		{"after one of them it may be", func(r *rate) { r.provenPace, r.earlyInRow = 14, 1 }, "13.58-14.00, step 0.20, cycle 1 of 100 in 8/10, price 12, proven 14, early 1"},
+		{"means that differ: as wide as they do", func(r *rate) { r.off.mean, r.off.top = 0.5, 0.4 }, "9.90-16.32, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0"},
+		{"attempts are limited one by one: the pace was too high, and so is the mean too low", func(r *rate) { r.spaced = true }, "12.28-15.00, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0, spaced"},
+		{"a mean within the step", func(r *rate) { r.spaced, r.count = true, 135 }, "13.40-15.00, step 0.20, cycle 1 of 135 in 8/10, price 12, early 0, spaced"},
+		{"a mean above the pace", func(r *rate) { r.spaced, r.count = true, 200 }, "15.00-15.03, step 0.20, cycle 1 of 200 in 8/10, price 12, early 0, spaced"},
+		{"a raised limit: from the last 300 attempts on", func(r *rate) { r.climbed, r.top = 350, 35 }, "15.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
+		{"hardly any climb: from the bottom on", func(r *rate) { r.climbed, r.top = 200, 35 }, "10.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
+		{"not raised far enough", func(r *rate) { r.climbed, r.top = 200, 34 }, "9.90-12.62, step 0.10, cycle 1 of 100 in 8/10, price 12, early 0"},
+		{"few attempts: the bracket moves down a little", func(r *rate) { r.count = 9 }, "7.00-14.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},
+		{"few attempts in a short cycle", func(r *rate) { r.count, r.released, r.refused = 9, 9*sec, 9500*ms }, "9.00-18.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},
+		{"few attempts at once", func(r *rate) { r.count, r.released, r.refused = 9, 9500*ms, 9700*ms }, "10.00-20.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},
+		{"ten are enough", func(r *rate) { r.count = 10 }, "0.91-1.38, step 0.20, cycle 1 of 10 in 8/10, price 12, early 0"},
+		{"few that are limited one by one", func(r *rate) { r.count, r.spaced = 9, true }, "12.28-15.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, spaced, going on"},
+		{"with a mean that is known", func(r *rate) { r.count, r.spaced, r.sum = 9, true, cycle{140, 8, 10} }, "14.00-15.00, step 0.20, cycle 0 of 140 in 8/10, price 12, early 0, spaced, going on"},
+		{"with a mean above the pace", func(r *rate) { r.count, r.spaced, r.sum = 9, true, cycle{240, 8, 10} }, "15.00-15.03, step 0.20, cycle 0 of 240 in 8/10, price 12, early 0, spaced, going on"},
+		{"not after two early refusals", func(r *rate) { r.count, r.spaced, r.sum, r.earlyInRow = 9, true, cycle{140, 8, 10}, 2 }, "12.28-15.00, step 0.20, cycle 0 of 140 in 8/10, price 12, early 2, spaced, going on"},
+		{"a late refusal halves the step", func(r *rate) { r.climbed = 61 }, "9.90-12.62, step 0.10, cycle 1 of 100 in 8/10, price 12, early 0"},
+		{"down to a bound", func(r *rate) { r.climbed, r.step = 61, 0.02 }, "9.90-12.62, step 0.01, cycle 1 of 100 in 8/10, price 12, early 0"},
+		{"an early one doubles it", func(r *rate) { r.climbed = 24 }, "9.90-12.62, step 0.40, cycle 1 of 100 in 8/10, price 12, early 0"},
+		{"up to a bound", func(r *rate) { r.climbed, r.step = 24, 1 }, "9.90-12.62, step 1.40, cycle 1 of 100 in 8/10, price 12, early 0"},
+		{"at one pace: to three times the difference", func(r *rate) {
+			r.climbed, r.spaced, r.off, r.was, r.step = 61, true, cycleRates{0.02, 0.2}, cycleRates{15 * math.Exp(-0.01), 10}, 0.4
+		}, "14.27-15.00, step 0.05, cycle 1 of 100 in 8/10, price 12, early 0, spaced"},
+		{"not at one pace", func(r *rate) {
+			r.climbed, r.spaced, r.off, r.was, r.step = 61, true, cycleRates{0.03, 0.2}, cycleRates{15 * math.Exp(-0.01), 10}, 0.4
+		}, "12.28-15.00, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0, spaced"},
+		{"nor if means are as alike", func(r *rate) {
+			r.climbed, r.spaced, r.off, r.was, r.step = 61, true, cycleRates{0.02, 0.04}, cycleRates{15 * math.Exp(-0.01), 10}, 0.4
+		}, "12.28-15.00, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0, spaced"},
+		{"the means of cycles predict it", func(r *rate) { r.spaced, r.was, r.off = true, cycleRates{7.5, 10}, cycleRates{0.5, 0.2} }, "9.90-12.62, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0"},
+		{"the paces of refusals do", func(r *rate) { r.was, r.off = cycleRates{15, 5}, cycleRates{0.1, 0.2} }, "12.28-15.00, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0, spaced"},
+		{"another limit blocked: nothing is learned", func(r *rate) { r.refused = 0 }, "10.00-20.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0"},
+		{"nothing was sent", func(r *rate) { r.count = 0.5 }, "10.00-20.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0"},
+		{"one attempt was", func(r *rate) { r.count = 1 }, "7.00-14.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},
+		{"refused at once", func(r *rate) { r.released = 8 * sec }, "10.00-20.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0"},
+	} {
+		r := &rate{low: 10, high: 20, stretch: 100, count: 100, refused: 8 * sec, top: 15, climbed: 50, step: 0.2, price: firstPrice, since: 50}
+		tt.do(r)
+		r.ended(view{now: 11 * sec}, 10*sec)
+		got := fmt.Sprintf("%.2f-%.2f, step %.2f, cycle %d of %.0f in %.0f/%.0f, price %.0f", r.low, r.high, r.step, r.cycles, r.sum.n, r.sum.open, r.sum.whole, r.price)
+		if r.provenPace > 0 {
+			got += fmt.Sprintf(", proven %.0f", r.provenPace)
+		}
+		got += fmt.Sprintf(", early %d", r.earlyInRow)
+		if r.bursty {
+			got += ", bursty"
+		}
+		if r.spaced {
+			got += ", spaced"
+		}
+		if r.count > 0 {
+			got += ", going on"
+		}
+		if got != tt.want || r.refused != 0 || r.since != 0 || (r.due-11*sec-seconds(1/r.low)).Abs() > ms {
+			t.Errorf("%s: %s, want %s; next at %v", tt.name, got, tt.want, r.due)
+		}
+		if released := r.released; r.count == 0 && released != 10*sec && released != 11*sec {
+			t.Errorf("%s: the next cycle began at %v", tt.name, released)
+		}
+	}
+}
+
+func TestThePaceOfAClimb(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		r     rate
+		since float64
+		want  float64
+	}{
+		{"it begins low", rate{low: 10, high: 20, stretch: 100, price: 12}, 0, 10},
+		{"and grows evenly", rate{low: 10, high: 20, stretch: 100, price: 12}, 25, 12.5},
+		{"to the top of the bracket", rate{low: 10, high: 20, stretch: 100, price: 12}, 100, 20},
+		{"beyond a guessed one it grows soon", rate{low: 10, high: 20, stretch: 100, price: 12}, 160, 20 * math.Exp(firstBeyond*4)},
+		{"beyond a known one later", rate{low: 10, high: 20, stretch: 100, price: 12, cycles: 1}, 160, 20 * math.Exp(beyond*4)},
+		{"and later if more is known", rate{low: 10, high: 20, stretch: 100, price: 12, cycles: 1, sum: cycle{n: 180}}, 220, 20 * math.Exp(beyond*4)},
+		{"after some hundred attempts at the latest", rate{low: 10, high: 20, stretch: 100, price: 12, cycles: 1, sum: cycle{n: 3000}}, 300, 20 * math.Exp(beyond*4)},
+		{"later where a refusal costs much", rate{low: 10, high: 20, stretch: 100, price: 100, cycles: 1}, 500, 20 * math.Exp(beyond*4)},
+		{"not without end", rate{low: 10, high: 20, stretch: 100, price: 12}, 1e6, 20 * math.Exp(maxBeyond)},
+	} {
+		if got := tt.r.paceAt(tt.since); math.Abs(got/tt.want-1) > 1e-9 {
+			t.Errorf("%s: %v a second after %v attempts, want %v", tt.name, got, tt.since, tt.want)
 		}
 	}
 	for _, tt := range []struct {
-		name     string
-		do       []func(*Law)
-		f        refusal
-		want     time.Duration // a canary after another goes up to a quarter later
-		least    time.Duration
-		expected time.Duration
+		price, low, want float64
+	}{{firstPrice, 100, firstPrice}, {firstPrice + 1, 100, 500}, {600, 100, 600}, {firstPrice + 1, 1, firstPrice + 1}} {
+		if got := (&rate{price: tt.price, low: tt.low}).worth(); got != tt.want {
+			t.Errorf("at %v a second a refusal with the price %v costs %v attempts, want %v", tt.low, tt.price, got, tt.want)
+		}
+	}
+	for rate, want := range map[float64]float64{0: slowest, 1: 1, 2 * fastest: fastest, math.Inf(1): fastest} {
+		if got := believable(rate); got != want {
+			t.Errorf("%v a second is taken for %v, want %v", rate, got, want)
+		}
+	}
+}
+
+func TestARefusalOfARate(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		r      rate
+		early  int
+		proven float64
+		sure   float64 // the pace that was admitted in the 20 s before, with 100 attempts
 	}{
-		{"the first after a second", nil, refusal{limited: true}, sec, 120 * ms, 7 * sec},
-		{"or a round trip and a fifth", []func(*Law){func(l *Law) { l.block.soonest = 0 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
-		{"with two in flight after an answer's time and a fifth", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 2 }}, refusal{limited: true}, 480 * ms, 480 * ms, 7 * sec},
-		{"one in flight is the refused one's successor", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 1 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
-		{"after the advertised wait", nil, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 120 * ms, 7 * sec},
-		{"when a penalty ends", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{limited: true}, 11 * time.Minute, 120 * ms, 7 * sec},
-		{"unless it may be an outage", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
-		{"an outage of five minutes", []func(*Law){func(l *Law) { l.penalty.length, l.block.noticed = 10*time.Minute, -200*sec }}, refusal{}, 150 * sec, 120 * ms, 7 * sec},
-		{"an outage that says for how long", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{wait: 2 * time.Minute}, 2*time.Minute + 100*ms, 120 * ms, 7 * sec},
-		{"at most a day", []func(*Law){func(l *Law) { l.penalty.length = 48 * time.Hour }}, refusal{limited: true}, 24 * time.Hour, 120 * ms, 7 * sec},
-		{"when a window has room", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
-		{"a window of one block: after half of what is left", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec}))}, refusal{limited: true}, 18 * sec, 120 * ms, 7 * sec},
-		{"and no sooner once that was refused", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
-		{"an even window: after two and a half units", []func(*Law){hold(sized(20, window{even: true, low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 2500 * ms, 120 * ms, 7 * sec},
-		{"a window whose length is not known: in between", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 22 * sec, fold: sec}))}, refusal{limited: true}, 17 * sec, 120 * ms, 7 * sec},
-		{"one by the clock: with it", []func(*Law){hold(sized(5, window{low: 60 * sec, high: 60 * sec, clock: 60 * sec})), func(l *Law) { l.cfg.Phase = 0 }}, refusal{limited: true}, 20100 * ms, 120 * ms, 7 * sec},
-		{"an answer frees a limit in flight", []func(*Law){hold(&flight{size: 1}), func(l *Law) { l.flying = 1 }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
-		{"in an outage whatever the limits say", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec})), func(l *Law) { l.block.outage = true }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
-		{"an advertised limit explains it", []func(*Law){sliding(0), func(l *Law) { l.block.explained, l.headers[0].shape = true, fixed }}, refusal{limited: true}, 120 * ms, 120 * ms, 40012500 * time.Microsecond},
-		{"but it refuses again: when all units are back", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 40 * sec, 0, 7 * sec},
-		{"if nearly all of it is used", []func(*Law){sliding(2), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 20 * sec, 0, 7 * sec},
-		{"others came first: not that late", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.refusals = true, 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
-		{"twice the time until there is room", []func(*Law){sliding(0), func(l *Law) {
-			l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape, l.headers[0].whole = true, 2, time.Hour, fixed, 130*sec
-		}}, refusal{limited: true}, 60 * sec, 0, 7 * sec},
-		{"after a refused canary, three times later", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
-		{"or after the advertised wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 3, 2*sec }}, refusal{limited: true, wait: 9 * sec}, 9100 * ms, 0, 7 * sec},
+		{"late in a climb", rate{since: 50, earlyInRow: 1}, 0, 0, 5},
+		{"early in it", rate{since: 49, earlyInRow: 1}, 2, 0, 5},
+		{"after many attempts the pace is proven", rate{since: 201}, 0, 20 * math.Exp(beyond*1e-2*1e-2), 20},
+		{"not after some less", rate{since: 200}, 0, 0, 5},
+		{"a burst proves nothing", rate{since: 201, bursty: true}, 0, 0, 20},
+		{"a higher one was proven before", rate{since: 201, provenPace: 70}, 0, 70, 20},
+		{"few attempts prove nothing", rate{since: 50, count: -96}, 0, 0, math.Inf(1)},
+		{"five do", rate{since: 50, count: -95}, 0, 0, 0.25},
 	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
-		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, blamed: -1, soonest: sec, expected: 7 * sec}
-		for _, do := range tt.do {
-			do(l)
+		r := tt.r
+		r.low, r.high, r.stretch, r.price, r.cycles, r.count = 10, 20, 100, 100, 1, 100+r.count
+		pace := r.pace()
+		r.blame(view{}, refusal{sent: 20 * sec})
+		if r.earlyInRow != tt.early || math.Abs(r.provenPace-tt.proven) > 0.1 || r.refused != 20*sec || r.top != pace || r.climbed != tt.r.since {
+			t.Errorf("%s: %d early, proven %v, %+v", tt.name, r.earlyInRow, r.provenPace, r)
 		}
-		tt.f.sent, tt.f.now = 100*sec, 100*sec
-		l.plan(tt.f)
-		b := &l.block
-		most := tt.want + 5*ms
-		if b.refusals > 1 {
-			most += tt.want / 4
+		if got := r.sure(20 * sec); got != tt.sure && math.Abs(got-tt.sure) > 0.1 {
+			t.Errorf("%s: %v a second were admitted, want %v", tt.name, got, tt.sure)
 		}
-		if b.wait < tt.want-5*ms || b.wait > most || b.resume != l.clock+b.wait {
-			t.Errorf("%s: after %v, at %v, want %v", tt.name, b.wait, b.resume, tt.want)
+		if r.refused = 0; r.count == 100 && r.sure(20*sec) != 5 {
+			t.Errorf("%s: without a refusal %v a second were admitted, want 5", tt.name, r.sure(20*sec))
 		}
-		if b.least != tt.least || (b.expected-tt.expected).Abs() > ms || b.exact != (tt.f.wait > 0 && b.refusals <= 2) && b.refusals <= 2 || tt.f.wait > 0 && b.lastWait != tt.f.wait {
-			t.Errorf("%s: least %v, expected %v, exact %v, last wait %v; want %v, %v", tt.name, b.least, b.expected, b.exact, b.lastWait, tt.least, tt.expected)
+		r.takeBack()
+		if r.count != tt.r.count+99 || r.since != max(0, tt.r.since-1) {
+			t.Errorf("%s: one less: %v sent, %v of the climb", tt.name, r.count, r.since)
+		}
+		r.count, r.since = 0.5, 0.5
+		if r.takeBack(); r.count != 0 || r.since != 0 {
+			t.Errorf("%s: less than nothing was sent: %v and %v", tt.name, r.count, r.since)
+		}
+		r.punished(30*sec, 4, 9, 20*sec)
+		if r.low != 4 || r.high != 9 || r.provenPace != 0 || r.price != 120 || r.released != 30*sec || r.refused != 0 || r.since != 0 || r.due != 30*sec+sec/4 {
+			t.Errorf("%s: after a penalty of 20s %+v", tt.name, r)
+		}
+		for length, want := range map[time.Duration]float64{sec: fullPrice, time.Minute: 360, time.Hour: 5400} {
+			if r.costs(length); r.price != want {
+				t.Errorf("a refusal with a block of %v costs %v attempts, want %v", length, r.price, want)
+			}
+		}
+		r.count, r.refused = 7, 31*sec
+		if r.void(40 * sec); r.count != 0 || r.refused != 0 || r.released != 40*sec || r.due != 40*sec+sec/4 {
+			t.Errorf("%s: after a block with another cause %+v", tt.name, r)
+		}
+		if got := r.interval(view{}); got != 1e9/4 {
+			t.Errorf("%s: one each %v ns, want a quarter of a second", tt.name, got)
+		}
+		for pace, want := range map[float64]float64{0: nearlyFull, 100: 1} {
+			if r.since = pace * r.stretch; r.fullness(view{}, refusal{}) != want {
+				t.Errorf("%s: full %v, want %v", tt.name, r.fullness(view{}, refusal{}), want)
+			}
 		}
 	}
 }
