@@ -760,3 +760,69 @@ func TestTheDocumentNamesConstantsThatExist(t *testing.T) {
 		t.Errorf("docs/law.md names %d constants, want at least 20", names)
 	}
 }
+
+// Three attempts of cost 4 were sent at 99 s. An answer takes 400 ms, give or take 100, and a
+// refusal 100 ms, so that one works for half a second.
+func TestWhatAnOutcomeChanges(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*Law)
+		o    Outcome
+		want string
+	}{
+		{"an answer", nil, Outcome{Class: Admitted, Estimate: 4, Cost: 6}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.100 work 0.520, sent 3 14.0 1.90, trip 100ms"},
+		{"without a cost", nil, Outcome{Class: Admitted, Estimate: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"that was not estimated", nil, Outcome{Class: Admitted, Cost: 6}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.100 work 0.520, sent 3 17.0 1.90, trip 100ms"},
+		{"as fast as a refusal", func(l *Law) { l.trip = 2e9 }, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.475, sent 3 12.0 1.00, trip 2s"},
+		{"the first", func(l *Law) { l.state, l.latency, l.jitter = starting, 0, 0 }, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "ramping, 2 in flight, takes 1s and 0s, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"none", nil, Outcome{Class: Lost}, "holding, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"none to the first", func(l *Law) { l.state = starting }, Outcome{Class: Lost}, "starting, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"an error", func(l *Law) { l.state = starting }, Outcome{Class: Failed}, "ramping, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"later", nil, Outcome{Class: Failed}, "holding, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"of nothing in flight", func(l *Law) { l.flying = 0 }, Outcome{Class: Failed}, "holding, 0 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"a canary without an answer: another one", func(l *Law) { l.state, l.block.canaryAt, l.block.wait = trying, 99*sec, 3*sec }, Outcome{Class: Lost}, "waiting until 1m43s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"in a second at least", func(l *Law) { l.state, l.block.canaryAt, l.block.wait = trying, 99*sec, ms }, Outcome{Class: Lost}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"one that was sent before the canary", func(l *Law) { l.state, l.block.canaryAt = trying, 99*sec+1 }, Outcome{Class: Lost}, "trying, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"an answer to it", func(l *Law) { l.state, l.block.canaryAt = trying, 99*sec+1 }, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "trying, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"an answer to a canary", func(l *Law) {
+			l.state, l.block = trying, block{canaryAt: 99 * sec, blamed: -1, refusals: 1, pace: 1, began: 98 * sec, noticed: 98 * sec, lastRefused: 98 * sec}
+		}, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"a refusal", nil, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited"},
+		{"a slow one", func(l *Law) { l.trip = 0 }, Outcome{Sent: 10 * sec, Class: Refused, Estimate: 4}, "waiting until 2m52s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 1m0s, limited"},
+		{"with a wait", nil, Outcome{Class: Refused, Estimate: 4, RetryAfter: 7 * sec}, "waiting until 1m47.4s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited with waits"},
+		{"that may be an outage's", nil, Outcome{Class: Overloaded, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms"},
+		{"which waits had no part in", func(l *Law) { l.givesWaits = true }, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited with waits"},
+		{"of an attempt that was in flight at the last one", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 101*sec }, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
+		{"with a wait of its own", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 101*sec }, Outcome{Class: Refused, Estimate: 4, RetryAfter: 5 * sec}, "waiting until 1m45s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
+		{"with a shorter one", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 109*sec }, Outcome{Class: Refused, Estimate: 4, RetryAfter: 5 * sec}, "waiting until 1m49s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
+		{"of a provider in trouble", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 101*sec }, Outcome{Class: Overloaded, Estimate: 4, RetryAfter: 5 * sec}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for range 3 {
+			l.h.add(99*sec, amounts{1, 4, 0.5})
+		}
+		l.state, l.clock, l.last, l.flying, l.mean, l.latency, l.jitter, l.trip = holding, 100*sec, 99*sec, 3, amounts{1, 4, 0.5}, 4e8, 1e8, 1e8
+		if tt.do != nil {
+			tt.do(l)
+		}
+		if tt.o.Now = 100 * sec; tt.o.Sent == 0 {
+			tt.o.Sent = 99 * sec
+		}
+		l.Observe(tt.o)
+		got := l.state.String()
+		if l.state == waiting {
+			got += fmt.Sprintf(" until %v", l.block.resume.Round(ms))
+		}
+		got += fmt.Sprintf(", %d in flight, takes %v and %v, cost %.3f work %.3f", l.flying, time.Duration(l.latency).Round(ms), time.Duration(l.jitter).Round(ms), l.mean[cost], l.mean[busy])
+		got += fmt.Sprintf(", sent %.0f %.1f %.2f, trip %v", l.h.total[0], l.h.total[1], l.h.total[2], time.Duration(l.trip).Round(ms))
+		if l.limited {
+			got += ", limited"
+		}
+		if l.limited && l.givesWaits {
+			got += " with waits"
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
