@@ -1,8 +1,10 @@
 package learn
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -743,6 +745,84 @@ func TestWhenAnAdvertisedLimitAllowsTheNextAttempt(t *testing.T) {
 		got := tt.a.free(v, tt.cost) - now
 		if (got - tt.want).Abs() > 5*ms {
 			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestReportsOfSeveralLimits(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	now := sec
+	l.Sent(now, 10)
+	report := func(f Fact) {
+		f.Quota, f.Window, f.Reset = 100, -1, time.Minute
+		l.Advertise(sec, 2*sec, false, f)
+	}
+	var names []string
+	check := func(want ...string) {
+		t.Helper()
+		names = nil
+		for i := range l.headers {
+			a := &l.headers[i]
+			names = append(names, fmt.Sprintf("%s %d %v %.3g %v", a.name, a.unit(), a.left, a.share, a.shape == bucket))
+		}
+		if got := strings.Join(names, ", "); got != strings.Join(want, ", ") {
+			t.Errorf("reported %q, want %q", got, strings.Join(want, ", "))
+		}
+	}
+	report(Fact{Name: "a", Remaining: -1})
+	report(Fact{Name: "a", Remaining: math.NaN()})
+	check()
+	if l.clock != sec {
+		t.Errorf("the clock is at %v", l.clock)
+	}
+	report(Fact{Name: "a", Remaining: 50})
+	report(Fact{Name: "a", Remaining: 40, PerCost: true, Share: 0.2})
+	report(Fact{Name: "b", Remaining: 30, Refills: true})
+	check("a 0 50 1 false", "a 1 40 0.2 false", "b 0 30 1 true")
+	report(Fact{Name: "a", Remaining: 45})
+	report(Fact{Name: "a", Remaining: 35, PerCost: true, Share: 0.4})
+	check("a 0 45 1 false", "a 1 35 0.22 false", "b 0 30 1 true")
+	l.headers[0].gone = true // there is room for more, so it is kept
+	report(Fact{Name: "c", Remaining: 20})
+	l.headers[0].gone = false
+	report(Fact{Name: "d", Remaining: 10})
+	check("a 0 45 1 false", "a 1 35 0.22 false", "b 0 30 1 true", "c 0 20 1 false")
+	l.headers[0].gone = true
+	report(Fact{Name: "d", Remaining: 10})
+	check("a 1 35 0.22 false", "b 0 30 1 true", "c 0 20 1 false", "d 0 10 1 false")
+	if a := &l.headers[3]; a.grain != 1 || a.at != sec || l.clock != 2*sec || a.gone {
+		t.Errorf("%+v at %v", a, l.clock)
+	}
+}
+
+func TestARefusalThatReportsAnAdvertisedLimit(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		do     func(*Law, *advertised)
+		want   bool
+		inRow  int
+		margin bool
+	}{
+		{"used up", func(*Law, *advertised) {}, true, 0, true},
+		{"one is left", func(_ *Law, a *advertised) { a.remained = 1 }, false, 3, false},
+		{"less than one", func(_ *Law, a *advertised) { a.remained = 0.9 }, true, 0, true},
+		{"reported for another attempt", func(_ *Law, a *advertised) { a.refused = 9 * sec }, false, 3, false},
+		{"no shape predicts it", func(_ *Law, a *advertised) { a.wrong = maxWrong }, false, 3, false},
+		{"again after few attempts", func(l *Law, _ *advertised) { l.allAdmitted = 119 }, false, 4, true},
+		{"the third time", func(l *Law, a *advertised) { l.allAdmitted, a.explainedInRow = 119, 2 }, true, 3, true},
+		{"after twenty", func(l *Law, _ *advertised) { l.allAdmitted = 120 }, true, 0, true},
+		{"after ten for each refusal", func(l *Law, _ *advertised) { l.allRefused, l.allAdmitted = 15, 200 }, true, 0, true},
+		{"after less", func(l *Law, _ *advertised) { l.allRefused, l.allAdmitted = 15, 199 }, false, 4, true},
+	} {
+		l := &Law{allAdmitted: 500, allRefused: 6, headers: []advertised{{shaper: newShaper(fixed), quota: 9, share: 1, refused: 10 * sec, explainedInRow: 3, explainedAt: 100, explainedRefused: 5}}}
+		a := &l.headers[0]
+		tt.do(l, a)
+		got := l.advertisedExplains(refusal{sent: 10 * sec, cost: 1})
+		if got != tt.want || a.explainedInRow != tt.inRow || a.margin > 0 != tt.margin {
+			t.Errorf("%s: explained %v, %d in a row, margin %v; want %v, %d", tt.name, got, a.explainedInRow, a.margin, tt.want, tt.inRow)
+		}
+		if tt.margin && (a.explainedAt != l.allAdmitted || a.explainedRefused != l.allRefused) {
+			t.Errorf("%s: after %v and %d, want %v and %d", tt.name, a.explainedAt, a.explainedRefused, l.allAdmitted, l.allRefused)
 		}
 	}
 }

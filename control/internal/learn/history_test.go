@@ -3,6 +3,7 @@ package learn
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -741,6 +742,66 @@ func TestWhenAllOfTheAdvertisedWindowsIsBack(t *testing.T) {
 		l := &Law{clock: 10 * sec, headers: []advertised{tt.a}}
 		if got := l.allBack(); got != tt.want {
 			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestLimitsTakeEachOthersPlace(t *testing.T) {
+	sized := func(size float64, length time.Duration) *window {
+		return &window{size: amounts{size, size, 0}, low: length, high: length, floor: length / 3, climb: 1, pace: 7}
+	}
+	law := func(limits ...limit) *Law {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock = *sentEvenly(100*sec, sec, 101), 100*sec
+		for _, x := range limits {
+			l.hold(x)
+		}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 130 * sec, release: 150 * sec, refusals: 3, pace: 4, blamed: 0, tooShort: 9 * sec}
+		l.silence, l.meanLong = 20*sec, 10*sec
+		return l
+	}
+	for _, tt := range []struct {
+		name string
+		l    *Law
+		do   func(*Law)
+		want string
+	}{
+		{"a window that was exceeded becomes a rate", law(sized(60, time.Minute)), func(l *Law) { l.windowToRate(l.view(), 0, l.limits[0].(*window)) }, "1.00-1.50/s"},
+		{"which may be as fast as it was filled", law(sized(300, time.Minute)), func(l *Law) {
+			w := l.limits[0].(*window)
+			w.pace, w.floor = 12, 10*sec
+			l.windowToRate(l.view(), 0, w)
+		}, "5.00-12.00/s"},
+		{"within a third of the time it took", law(sized(300, time.Minute)), func(l *Law) {
+			w := l.limits[0].(*window)
+			w.pace, w.floor = 99, 10*sec
+			l.windowToRate(l.view(), 0, w)
+		}, "5.00-12.00/s"},
+		{"a held rate stays", law(sized(60, time.Minute), newRate(0, 8, 9)), func(l *Law) { l.windowToRate(l.view(), 0, l.limits[0].(*window)) }, "8.00-9.00/s"},
+		{"five limits are too many: the oldest window goes", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec), &flight{size: 3}), func(l *Law) { l.hold(sized(4, sec)) },
+			"1.00-2.00/s, 2 of unit 0 in 1.0s-1.0s, 3 in flight, 4 of unit 0 in 1.0s-1.0s"},
+		{"four are not", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec)), func(l *Law) { l.hold(sized(4, sec)) },
+			"1.00-2.00/s, 1 of unit 0 in 1.0s-1.0s, 2 of unit 0 in 1.0s-1.0s, 4 of unit 0 in 1.0s-1.0s"},
+		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
+		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
+		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 0) }, "0.81-1.01/s"},
+		{"or that of a window", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 3) }, "2.40-3.00/s"},
+		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = -1, true; l.penalize(l.view(), 50*sec, 0) }, "0.81-4.00/s"},
+		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = -1, 97*sec; l.penalize(l.view(), 50*sec, 0) }, "3.20-4.00/s"},
+		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = -1, 96*sec; l.penalize(l.view(), 50*sec, 0) }, "1.00-1.25/s"},
+		{"a rate that was blamed stays", law(newRate(0, 8, 9)), func(l *Law) { l.penalize(l.view(), 50*sec, 0) }, "8.00-9.00/s"},
+		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 0) }, "0.81-1.01/s"},
+	} {
+		limits, refuted := len(tt.l.limits), tt.l.refuted
+		tt.do(tt.l)
+		if got := held(tt.l); got != tt.want {
+			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
+		}
+		if was := limits > 0 && strings.HasPrefix(tt.name, "a window"); was && (tt.l.refuted != refuted+1 || tt.l.block.blamed != -1 || tt.l.rate().price != fullPrice) {
+			t.Errorf("%s: %d windows were refuted, blamed %d, a price of %v", tt.name, tt.l.refuted, tt.l.block.blamed, tt.l.rate().price)
+		}
+		if p := tt.l.penalty; p.on() && (p.length != 20*sec || p.low != 9*sec) {
+			t.Errorf("%s: a penalty from %v to %v, want 9s to 20s", tt.name, p.low, p.length)
 		}
 	}
 }

@@ -762,3 +762,51 @@ func TestARefusalOfARate(t *testing.T) {
 		}
 	}
 }
+
+func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(l *Law, b *block, r *rate)
+		want bool
+	}{
+		{"rare numbers in flight at long blocks", func(*Law, *block, *rate) {}, true},
+		{"not rare enough", func(l *Law, _ *block, _ *rate) { l.crowd.evidence = heldEvidence }, false},
+		{"a rate may explain it", func(l *Law, _ *block, r *rate) { l.hold(r) }, true},
+		{"a rate explains it", func(l *Law, _ *block, r *rate) { r.cycles = 2; l.hold(r) }, false},
+		{"but badly", func(l *Law, _ *block, r *rate) { r.cycles, l.crowd.evidence = 2, 4; l.hold(r) }, true},
+		{"a short block costs little", func(_ *Law, b *block, _ *rate) { b.release = b.noticed + sec }, false},
+		{"but there is more evidence", func(l *Law, b *block, _ *rate) { b.release, l.crowd.evidence = b.noticed+sec, 4 }, true},
+		{"one such limit was wrong", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 6.9 }, false},
+		{"but there is more evidence than then", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 7 }, true},
+		{"one refusal is not enough", func(l *Law, _ *block, _ *rate) { l.weighed = 1 }, false},
+		{"one is held", func(l *Law, _ *block, _ *rate) { l.hold(&flight{size: 3}) }, false},
+		{"no other attempt was in flight", func(l *Law, _ *block, _ *rate) { l.out.add(100*sec, 0) }, false},
+		{"three times as many, at one pace", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds
+			l.hold(r)
+		}, true},
+		{"at different paces", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.03, 0.1}, 0.1, alikeCrowds
+			l.hold(r)
+		}, false},
+		{"at paces as different as the means of cycles", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.02, 0.04}, 0.1, alikeCrowds
+			l.hold(r)
+		}, false},
+		{"at a pace that is no measure", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, r.spaced = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, false
+			l.hold(r)
+		}, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.crowd.evidence, l.weighed = 3, 2
+		l.out.add(100*sec, 1)
+		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 110 * sec, refusals: 1, pace: 10}
+		r := newRate(0, 9, 10)
+		r.cycles = 1
+		tt.do(l, b, r)
+		if got := l.suggestsFlight(b); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
