@@ -1,8 +1,11 @@
 package learn
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -659,70 +662,150 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 	}
 }
 
-// A refusal arrives at 100 s, with a round trip of 100 ms, while answers take 400 ms. An
-// attempt was sent each second.
-func TestWhenACanaryGoes(t *testing.T) {
-	hold := func(x limit) func(*Law) { return func(l *Law) { l.limits, l.block.blamed = []limit{x}, 0 } }
-	sized := func(n float64, w window) *window { w.size, w.climb = amounts{n, n, 0}, 1; return &w }
-	sliding := func(left float64) func(*Law) {
-		return func(l *Law) {
-			l.headers = []advertised{{shaper: newShaper(sliding), quota: 100, left: left, share: 1, at: 99 * sec, whole: 140 * sec}}
+// Three minutes of the clock in which 100 attempts were admitted after 10 s, one was refused
+// after 50 s, a canary after 59 s, and one admitted half a second after the end.
+func TestBlocksThatAPeriodExplains(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		do     func(s *spans, sent map[time.Duration]float64)
+		length time.Duration
+		clock  bool
+		size   float64 // 0: it does not
+		off    float64
+		slides bool
+		now    time.Duration
+	}{
+		{"a minute of the clock", nil, time.Minute, true, 100, 0, false, 0},
+		{"half a minute", nil, 30 * sec, true, 0, 0, false, 0},
+		{"a minute from the release on", nil, time.Minute, false, 100, 0, false, 0},
+		{"which a sliding one explains too", func(_ *spans, sent map[time.Duration]float64) {
+			for k := range time.Duration(3) {
+				delete(sent, k*60*sec+10*sec)
+				sent[k*60*sec+sec] = 100
+			}
+		}, time.Minute, true, 100, 0, true, 0},
+		{"two of them may be by chance", func(s *spans, _ map[time.Duration]float64) { s.n = 2 }, time.Minute, true, 0, 0, false, 0},
+		{"but not if the canaries were not timed for that", func(s *spans, _ map[time.Duration]float64) {
+			s.n, s.ring[0].high, s.ring[1].high = 2, 181500*ms, 121500*ms
+		}, time.Minute, true, 100, 0, false, 0},
+		{"one says nothing", func(s *spans, _ map[time.Duration]float64) { s.n = 1 }, time.Minute, true, 0, 0, false, 0},
+		{"from one release to another nothing either", func(s *spans, _ map[time.Duration]float64) { s.n = 2 }, time.Minute, false, 0, 0, false, 0},
+		{"a block that is as long as the period", func(s *spans, _ map[time.Duration]float64) { s.ring[1].refused = 59 * sec }, time.Minute, true, 0, 0, false, 0},
+		{"a release that is at no beginning", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 115*sec, 118900*ms }, time.Minute, true, 0, 0, false, 0},
+		{"a second before one is near enough", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 115*sec, 119100*ms }, time.Minute, true, 100, 0, false, 0},
+		{"a second after one, too", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 120900*ms, 122*sec }, time.Minute, true, 100, 0, false, 0},
+		{"more than that is not", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 121*sec, 122*sec }, time.Minute, true, 0, 0, false, 0},
+		{"two short blocks, which a rate explains", func(s *spans, _ map[time.Duration]float64) { s.ring[0].refused, s.ring[1].refused = 176*sec, 116*sec }, time.Minute, true, 0, 0, false, 0},
+		{"one", func(s *spans, _ map[time.Duration]float64) { s.ring[1].refused = 116 * sec }, time.Minute, true, 100, 0, false, 0},
+		{"about as many each time", func(_ *spans, sent map[time.Duration]float64) { sent[70*sec] = 97 }, time.Minute, true, 100, 0.03, false, 0},
+		{"different numbers", func(_ *spans, sent map[time.Duration]float64) { sent[70*sec] = 96 }, time.Minute, true, 0, 0, false, 0},
+		{"of few one more or less", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 10, 9, 10 }, time.Minute, true, 10, 0.1, false, 0},
+		{"of few two more or less", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 10, 8, 10 }, time.Minute, true, 0, 0, false, 0},
+		{"one at a time is a rate", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 1, 1, 1 }, time.Minute, true, 0, 0, false, 0},
+		{"two at a time", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 2, 2, 2 }, time.Minute, true, 2, 0, false, 0},
+		{"some more were admitted in another minute", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 104 }, time.Minute, true, 100, 0, false, 0},
+		{"more than that", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 105 }, time.Minute, true, 0, 0, false, 0},
+		{"from a release on a minute may begin later", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 200 }, time.Minute, false, 100, 0, false, 0},
+		{"and have twice as many at most", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 201 }, time.Minute, false, 0, 0, false, 0},
+		{"the present minute is not over", func(_ *spans, sent map[time.Duration]float64) { sent[190*sec] = 300 }, time.Minute, true, 100, 0, false, 200 * sec},
+		{"the one before is", func(_ *spans, sent map[time.Duration]float64) { sent[190*sec] = 300 }, time.Minute, true, 0, 0, false, 250 * sec},
+		{"at its last instant, too", func(_ *spans, sent map[time.Duration]float64) { sent[240*sec-1] = 300 }, time.Minute, true, 0, 0, false, 250 * sec},
+		{"at its end it is the next", func(_ *spans, sent map[time.Duration]float64) { sent[240*sec] = 300 }, time.Minute, true, 100, 0, false, 250 * sec},
+	} {
+		var s spans
+		sent := make(map[time.Duration]float64)
+		for k := range time.Duration(3) {
+			s.add(&block{began: k*60*sec + 50*sec, lastRefused: k*60*sec + 59*sec, release: k*60*sec + 60500*ms}, 1)
+			sent[k*60*sec+10*sec] = 100
+		}
+		if tt.do != nil {
+			tt.do(&s, sent)
+		}
+		h := &history{}
+		for _, at := range slices.Sorted(maps.Keys(sent)) {
+			h.add(at, amounts{sent[at], 0, 0})
+		}
+		// A history counts from instant 0 on.
+		v := view{now: max(tt.now, s.ring[0].high), h: h, mean: amounts{1, 1, 0}}
+		f, ok := s.fit(v, tt.length, tt.clock)
+		if ok != (tt.size > 0) || ok && (f.size != tt.size || math.Abs(f.off-tt.off) > 1e-9 || f.slides != tt.slides) {
+			t.Errorf("%s: %v, %+v; want %v, %v off, slides %v", tt.name, ok, f, tt.size, tt.off, tt.slides)
 		}
 	}
+}
+
+func TestWhatIsInUseOfAWindowThatIsCountedInPeriods(t *testing.T) {
+	h := sentEvenly(30*sec, sec, 30)
 	for _, tt := range []struct {
-		name     string
-		do       []func(*Law)
-		f        refusal
-		want     time.Duration // a canary after another goes up to a quarter later
-		least    time.Duration
-		expected time.Duration
+		t, from time.Duration
+		refused time.Duration
+		weight  float64
+		want    float64 // of ten seconds each, with three refusals at an instant
 	}{
-		{"the first after a second", nil, refusal{limited: true}, sec, 120 * ms, 7 * sec},
-		{"or a round trip and a fifth", []func(*Law){func(l *Law) { l.block.soonest = 0 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
-		{"with two in flight after an answer's time and a fifth", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 2 }}, refusal{limited: true}, 480 * ms, 480 * ms, 7 * sec},
-		{"one in flight is the refused one's successor", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 1 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
-		{"after the advertised wait", nil, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 120 * ms, 7 * sec},
-		{"when a penalty ends", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{limited: true}, 11 * time.Minute, 120 * ms, 7 * sec},
-		{"unless it may be an outage", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
-		{"an outage of five minutes", []func(*Law){func(l *Law) { l.penalty.length, l.block.noticed = 10*time.Minute, -200*sec }}, refusal{}, 150 * sec, 120 * ms, 7 * sec},
-		{"an outage that says for how long", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{wait: 2 * time.Minute}, 2*time.Minute + 100*ms, 120 * ms, 7 * sec},
-		{"at most a day", []func(*Law){func(l *Law) { l.penalty.length = 48 * time.Hour }}, refusal{limited: true}, 24 * time.Hour, 120 * ms, 7 * sec},
-		{"when a window has room", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
-		{"a window of one block: after half of what is left", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec}))}, refusal{limited: true}, 18 * sec, 120 * ms, 7 * sec},
-		{"and no sooner once that was refused", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
-		{"an even window: after two and a half units", []func(*Law){hold(sized(20, window{even: true, low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 2500 * ms, 120 * ms, 7 * sec},
-		{"a window whose length is not known: in between", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 22 * sec, fold: sec}))}, refusal{limited: true}, 17 * sec, 120 * ms, 7 * sec},
-		{"one by the clock: with it", []func(*Law){hold(sized(5, window{low: 60 * sec, high: 60 * sec, clock: 60 * sec})), func(l *Law) { l.cfg.Phase = 0 }}, refusal{limited: true}, 20100 * ms, 120 * ms, 7 * sec},
-		{"an answer frees a limit in flight", []func(*Law){hold(&flight{size: 1}), func(l *Law) { l.flying = 1 }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
-		{"in an outage whatever the limits say", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec})), func(l *Law) { l.block.outage = true }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
-		{"an advertised limit explains it", []func(*Law){sliding(0), func(l *Law) { l.block.explained, l.headers[0].shape = true, fixed }}, refusal{limited: true}, 120 * ms, 120 * ms, 40012500 * time.Microsecond},
-		{"but it refuses again: when all units are back", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 40 * sec, 0, 7 * sec},
-		{"if nearly all of it is used", []func(*Law){sliding(2), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 20 * sec, 0, 7 * sec},
-		{"others came first: not that late", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.refusals = true, 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
-		{"twice the time until there is room", []func(*Law){sliding(0), func(l *Law) {
-			l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape, l.headers[0].whole = true, 2, time.Hour, fixed, 130*sec
-		}}, refusal{limited: true}, 60 * sec, 0, 7 * sec},
-		{"after a refused canary, three times later", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
-		{"or after the advertised wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 3, 2*sec }}, refusal{limited: true, wait: 9 * sec}, 9100 * ms, 0, 7 * sec},
+		{25 * sec, 0, 0, 0, 6 + 5}, {20 * sec, 0, 0, 0, 1 + 10}, {29 * sec, 0, 0, 0, 10 + 1}, {25 * sec, 5 * sec, 0, 0, 1 + 10}, {24 * sec, 5 * sec, 0, 0, 10 + 1},
+		{25 * sec, 0, 22 * sec, 1, 6 + 5 + 3}, {25 * sec, 0, 22 * sec, 0, 6 + 5}, {25 * sec, 0, 12 * sec, 1, 6 + 5 + 1.5}, {25 * sec, 0, 25 * sec, 1, 6 + 5},
+		{25 * sec, 0, 20 * sec, 1, 6 + 5 + 3}, {25 * sec, 0, 10 * sec, 1, 6 + 5 + 1.5}, {25 * sec, 0, 20*sec - 1, 1, 6 + 5 + 1.5}, {25 * sec, 0, 10*sec - 1, 1, 6 + 5}, {25 * sec, 0, 26 * sec, 1, 6 + 5},
 	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
-		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, blamed: -1, soonest: sec, expected: 7 * sec}
-		for _, do := range tt.do {
-			do(l)
+		var s spans
+		s.add(&block{began: tt.refused}, 3)
+		if got := s.counter(view{h: h}, tt.t, tt.from, 10*sec, tt.weight); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%+v: %v", tt, got)
 		}
-		tt.f.sent, tt.f.now = 100*sec, 100*sec
-		l.plan(tt.f)
-		b := &l.block
-		most := tt.want + 5*ms
-		if b.refusals > 1 {
-			most += tt.want / 4
+	}
+}
+
+// A thousand in 10 s, all at 1 s: refused at 5 s, again until 10.04 s, but not at 10.2 s. At
+// 12 s 400 more, and at 14 s one is refused.
+func TestAWindowThatIsCountedInPeriodsExplainsARefusal(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		sent      map[time.Duration]float64
+		x         span
+		began     time.Duration
+		at        time.Duration
+		low, high time.Duration // of the lengths that are tried
+		size      float64       // 0: it does not
+	}{
+		{"from the first attempt on", nil, span{}, 0, 0, 0, 0, 1000},
+		{"from the release before", nil, span{}, -3 * sec, 0, 0, 0, 1000},
+		{"with the clock", nil, span{}, 500 * ms, 0, 0, 0, 1000},
+		{"no other beginning", nil, span{}, -13 * sec, 0, 0, 0, 1000},
+		{"one more", map[time.Duration]float64{12 * sec: 401}, span{}, 0, 0, 0, 0, 1000},
+		{"two more", map[time.Duration]float64{12 * sec: 402}, span{}, 0, 0, 0, 0, 0},
+		{"one less", map[time.Duration]float64{12 * sec: 399}, span{}, 0, 0, 0, 0, 0},
+		{"soon after the block", nil, span{refused: 13100 * ms}, 0, 0, 0, 0, 0},
+		{"long after it", map[time.Duration]float64{12 * sec: 0, 22 * sec: 1000}, span{}, 0, 25100 * ms, 0, 0, 0},
+		{"just not", map[time.Duration]float64{12 * sec: 0, 22 * sec: 1000}, span{}, 0, 25 * sec, 0, 0, 1000},
+		{"in use at the release", map[time.Duration]float64{10100 * ms: 21, 12 * sec: 379}, span{}, 0, 0, 0, 0, 0},
+		{"just not in use then", map[time.Duration]float64{10100 * ms: 20, 12 * sec: 380}, span{}, 0, 0, 0, 0, 1000},
+		{"not in use at a refused canary", nil, span{low: 10010 * ms}, 0, 0, 0, 0, 0},
+		{"just in use then", nil, span{low: 10009 * ms}, 0, 0, 0, 0, 1000},
+		{"refused attempts count", map[time.Duration]float64{12 * sec: 397}, span{refusals: 5}, 0, 0, 0, 0, 1000},
+		{"lengths to ten seconds", nil, span{}, 0, 0, sec, 10 * sec, 1000},
+		{"shorter ones", nil, span{}, 0, 0, sec, 10*sec - 1, 0},
+		{"from ten seconds on", nil, span{}, 0, 0, 10 * sec, time.Hour, 1000},
+		{"longer ones", nil, span{}, 0, 0, 10*sec + 1, time.Hour, 0},
+		{"a hundred are too few for one block", map[time.Duration]float64{sec: 100, 12 * sec: 40}, span{low: 10001 * ms}, 0, 0, 0, 0, 0},
+	} {
+		sent := map[time.Duration]float64{sec: 1000, 12 * sec: 400}
+		maps.Copy(sent, tt.sent)
+		h := &history{}
+		for _, at := range slices.Sorted(maps.Keys(sent)) {
+			if sent[at] > 0 {
+				h.add(at, amounts{sent[at], 0, 0})
+			}
 		}
-		if b.wait < tt.want-5*ms || b.wait > most || b.resume != l.clock+b.wait {
-			t.Errorf("%s: after %v, at %v, want %v", tt.name, b.wait, b.resume, tt.want)
+		var s spans
+		s.add(&block{release: 0}, 0)
+		s.add(&block{}, 0)
+		s.ring[0] = span{cmp.Or(tt.x.refused, 5*sec), cmp.Or(tt.x.low, 10004*ms), 10200 * ms, tt.x.refusals}
+		v := view{now: 14 * sec, h: h}
+		length, size, ok := s.counted(v, 1, tt.began, cmp.Or(tt.at, 14*sec), cmp.Or(tt.low, sec), cmp.Or(tt.high, time.Hour))
+		if ok != (tt.size > 0) || ok && (length != 10*sec || size != tt.size) {
+			t.Errorf("%s: %v, %v in %v; want %v", tt.name, ok, size, length, tt.size)
 		}
-		if b.least != tt.least || (b.expected-tt.expected).Abs() > ms || b.exact != (tt.f.wait > 0 && b.refusals <= 2) && b.refusals <= 2 || tt.f.wait > 0 && b.lastWait != tt.f.wait {
-			t.Errorf("%s: least %v, expected %v, exact %v, last wait %v; want %v, %v", tt.name, b.least, b.expected, b.exact, b.lastWait, tt.least, tt.expected)
+		if _, _, ok := s.counted(v, 3, tt.began, 14*sec, sec, time.Hour); ok {
+			t.Errorf("%s: two blocks count for three", tt.name)
 		}
 	}
 }

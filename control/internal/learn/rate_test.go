@@ -3,7 +3,6 @@ package learn
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 )
@@ -458,122 +457,6 @@ func TestALongWaitUnderAKnownRateIsAWindow(t *testing.T) {
 	}
 }
 
-// held describes the limits that a law holds.
-func held(l *Law) string {
-	var all []string
-	for _, x := range l.limits {
-		switch x := x.(type) {
-		case *rate:
-			all = append(all, fmt.Sprintf("%.2f-%.2f/s", x.low, x.high))
-		case *flight:
-			all = append(all, fmt.Sprintf("%g in flight", x.size))
-		case *window:
-			s := fmt.Sprintf("%.0f of unit %d in %.1fs-%.1fs", x.size[x.unit], x.unit, x.low.Seconds(), x.high.Seconds())
-			if x.lone {
-				s += " lone"
-			}
-			if x.clock > 0 {
-				s += " by the clock"
-			}
-			all = append(all, s)
-		}
-	}
-	return strings.Join(all, ", ")
-}
-
-// An attempt was sent each second until one at 100 s is refused, and so are canaries.
-func TestWhatFollowsFromABlock(t *testing.T) {
-	known := func(size float64, length time.Duration, hits int) *window {
-		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
-	}
-	hold := func(blamed int, limits ...limit) func(*Law) {
-		return func(l *Law) { l.limits, l.block.blamed = limits, blamed }
-	}
-	crowd := func(l *Law) {
-		l.crowd.evidence, l.weighed = 5, 2
-		l.out.add(100*sec, 7)
-	}
-	and := func(all ...func(*Law)) func(*Law) {
-		return func(l *Law) {
-			for _, do := range all {
-				do(l)
-			}
-		}
-	}
-	long := func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 4, 140*sec, 160*sec }
-	for _, tt := range []struct {
-		name    string
-		do      func(*Law)
-		want    string
-		penalty time.Duration
-		silence time.Duration // that ended the last long block
-		dear    time.Duration
-		freed   time.Duration
-		blips   int
-		brief   int
-		misses  int
-	}{
-		{"a short one: a rate, somewhat below the pace", func(*Law) {}, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"in the ramp it may be half of it", func(l *Law) { l.block.ramping = true }, "2.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"after a refused canary", func(l *Law) { l.block.refusals = 2 }, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 0, 0},
-		{"a long one: a window that was filled since the beginning", long, "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"since the last long block", and(long, func(l *Law) { l.freed = 51 * sec }), "49 of unit 0 in 89.0s-109.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"to the end of an advertised wait", and(long, func(l *Law) { l.block.exact = true }), "100 of unit 0 in 155.8s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"with nothing sent before: a penalty", and(long, func(l *Law) { l.freed = 101 * sec }), "3.20-4.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"without a refused canary the silence says nothing new", func(l *Law) { l.block.release = 110 * sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 7 * sec, 9 * sec, 110 * sec, 0, 3, 0},
-		{"but for the first time", func(l *Law) { l.silence, l.block.release = 0, 110*sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 10 * sec, 9 * sec, 110 * sec, 0, 3, 0},
-		{"the same window again", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 150*sec, 170*sec, sec, 1))), "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"a shorter one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 100*sec, 140*sec, sec, 1))), "9 of unit 0 in 100.0s-140.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"a longer one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 160*sec, 180*sec, sec, 1))), "9 of unit 0 in 160.0s-180.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"after a window that was refuted: a penalty", and(long, func(l *Law) { l.refuted = 1 }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
-		{"there was room, but not for us: a penalty", and(long, func(l *Law) { l.block.punished = true }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"a penalty is known", and(long, func(l *Law) { l.penalty.length, l.block.tooShort = 30*sec, 40*sec }), "0.84-1.00/s", 30 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"many attempts were in flight", and(long, crowd), "7 in flight", 60 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"the same with a short block", crowd, "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"which a rate was blamed for", and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), "9 of unit 0 in 1.0s-1.0s, 7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"or a window that is not sure", and(crowd, hold(0, known(9, sec, sureHits-1))), "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"a sure one is kept", and(crowd, hold(0, known(100, 101*sec, sureHits))), "100 of unit 0 in 101.0s-101.0s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"an outage", func(l *Law) { l.block.outage = true }, "", 0, 7 * sec, 8 * sec, 0, 2, 3, 0},
-		{"an outage that was not over at once", func(l *Law) { l.block.outage, l.block.refusals = true, 2 }, "", 0, 7 * sec, 8 * sec, 0, 1, 0, 0},
-		{"a long outage", func(l *Law) { l.block.outage, l.block.release = true, 110*sec }, "", 0, 7 * sec, 9 * sec, 0, 1, 3, 0},
-		{"an advertised limit explains it", func(l *Law) { l.block.explained = true }, "", 0, 7 * sec, 8 * sec, 0, 1, 3, 0},
-		{"and there was a penalty", and(long, func(l *Law) { l.block.explained, l.block.punished = true, true }), "", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 1, 0, 0},
-		{"a window whose length agrees", and(long, hold(0, known(60, 100*sec, 5))), "60 of unit 0 in 100.0s-100.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"one whose length does not, at first", and(long, hold(0, known(60, 30*sec, 5))), "60 of unit 0 in 30.0s-30.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"for the second time", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).doubts = 1 }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
-		{"one that a single block supported", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
-		{"if a rate explains it too, it is kept", func(l *Law) {
-			r := newRate(0, 3, 4)
-			r.cycles = 3
-			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
-		}, "9 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"an even one that refuses too often", hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"a limit in flight", hold(0, &flight{size: 5}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"one that is refused too often: the rate again", hold(0, &flight{size: 5, soonInRow: maxSoon}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		l.h, l.silence, l.meanLong, l.brief, l.blips = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2, 1
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: -1, expected: sec}
-		tt.do(l)
-		l.clock = l.block.release
-		if l.block.outage || l.block.explained {
-			l.blips = 1
-		} else {
-			l.blips = 0
-		}
-		l.ended(l.view())
-		if got := held(l); got != tt.want {
-			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
-		}
-		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.dear || l.freed != tt.freed {
-			t.Errorf("%s: penalty %v, silence %v, dear %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.dear, tt.freed)
-		}
-		if l.blips != tt.blips || l.brief != tt.brief || l.refuted != tt.misses || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
-			t.Errorf("%s: %d blips, %d brief ones, %d misses, quiet since %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, tt.blips, tt.brief, tt.misses, l.clock)
-		}
-	}
-}
-
 // A cycle of a rate from 10 to 20 a second, in a climb of 100 attempts: 100 attempts in 8 s
 // were admitted, the next was refused at a pace of 15, and after 10 s there was room again.
 func TestWhatARateLearnsFromACycle(t *testing.T) {
@@ -759,54 +642,6 @@ func TestARefusalOfARate(t *testing.T) {
 			if r.since = pace * r.stretch; r.fullness(view{}, refusal{}) != want {
 				t.Errorf("%s: full %v, want %v", tt.name, r.fullness(view{}, refusal{}), want)
 			}
-		}
-	}
-}
-
-func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		do   func(l *Law, b *block, r *rate)
-		want bool
-	}{
-		{"rare numbers in flight at long blocks", func(*Law, *block, *rate) {}, true},
-		{"not rare enough", func(l *Law, _ *block, _ *rate) { l.crowd.evidence = heldEvidence }, false},
-		{"a rate may explain it", func(l *Law, _ *block, r *rate) { l.hold(r) }, true},
-		{"a rate explains it", func(l *Law, _ *block, r *rate) { r.cycles = 2; l.hold(r) }, false},
-		{"but badly", func(l *Law, _ *block, r *rate) { r.cycles, l.crowd.evidence = 2, 4; l.hold(r) }, true},
-		{"a short block costs little", func(_ *Law, b *block, _ *rate) { b.release = b.noticed + sec }, false},
-		{"but there is more evidence", func(l *Law, b *block, _ *rate) { b.release, l.crowd.evidence = b.noticed+sec, 4 }, true},
-		{"one such limit was wrong", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 6.9 }, false},
-		{"but there is more evidence than then", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 7 }, true},
-		{"one refusal is not enough", func(l *Law, _ *block, _ *rate) { l.weighed = 1 }, false},
-		{"one is held", func(l *Law, _ *block, _ *rate) { l.hold(&flight{size: 3}) }, false},
-		{"no other attempt was in flight", func(l *Law, _ *block, _ *rate) { l.out.add(100*sec, 0) }, false},
-		{"three times as many, at one pace", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds
-			l.hold(r)
-		}, true},
-		{"at different paces", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.03, 0.1}, 0.1, alikeCrowds
-			l.hold(r)
-		}, false},
-		{"at paces as different as the means of cycles", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.02, 0.04}, 0.1, alikeCrowds
-			l.hold(r)
-		}, false},
-		{"at a pace that is no measure", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times, r.spaced = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, false
-			l.hold(r)
-		}, false},
-	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		l.crowd.evidence, l.weighed = 3, 2
-		l.out.add(100*sec, 1)
-		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 110 * sec, refusals: 1, pace: 10}
-		r := newRate(0, 9, 10)
-		r.cycles = 1
-		tt.do(l, b, r)
-		if got := l.suggestsFlight(b); got != tt.want {
-			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
 }

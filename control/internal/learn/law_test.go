@@ -1,0 +1,509 @@
+package learn
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Three attempts of cost 4 were sent at 99 s. An answer takes 400 ms, give or take 100, and a
+// refusal 100 ms, so that one works for half a second.
+func TestWhatAnOutcomeChanges(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*Law)
+		o    Outcome
+		want string
+	}{
+		{"an answer", nil, Outcome{Class: Admitted, Estimate: 4, Cost: 6}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.100 work 0.520, sent 3 14.0 1.90, trip 100ms"},
+		{"without a cost", nil, Outcome{Class: Admitted, Estimate: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"that was not estimated", nil, Outcome{Class: Admitted, Cost: 6}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.100 work 0.520, sent 3 17.0 1.90, trip 100ms"},
+		{"as fast as a refusal", func(l *Law) { l.trip = 2e9 }, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.475, sent 3 12.0 1.00, trip 2s"},
+		{"the first", func(l *Law) { l.state, l.latency, l.jitter = starting, 0, 0 }, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "ramping, 2 in flight, takes 1s and 0s, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"none", nil, Outcome{Class: Lost}, "holding, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"none to the first", func(l *Law) { l.state = starting }, Outcome{Class: Lost}, "starting, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"an error", func(l *Law) { l.state = starting }, Outcome{Class: Failed}, "ramping, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"later", nil, Outcome{Class: Failed}, "holding, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"of nothing in flight", func(l *Law) { l.flying = 0 }, Outcome{Class: Failed}, "holding, 0 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"a canary without an answer: another one", func(l *Law) { l.state, l.block.canaryAt, l.block.wait = trying, 99*sec, 3*sec }, Outcome{Class: Lost}, "waiting until 1m43s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"in a second at least", func(l *Law) { l.state, l.block.canaryAt, l.block.wait = trying, 99*sec, ms }, Outcome{Class: Lost}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"one that was sent before the canary", func(l *Law) { l.state, l.block.canaryAt = trying, 99*sec+1 }, Outcome{Class: Lost}, "trying, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
+		{"an answer to it", func(l *Law) { l.state, l.block.canaryAt = trying, 99*sec+1 }, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "trying, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"an answer to a canary", func(l *Law) {
+			l.state, l.block = trying, block{canaryAt: 99 * sec, blamed: -1, refusals: 1, pace: 1, began: 98 * sec, noticed: 98 * sec, lastRefused: 98 * sec}
+		}, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"a refusal", nil, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited"},
+		{"a slow one", func(l *Law) { l.trip = 0 }, Outcome{Sent: 10 * sec, Class: Refused, Estimate: 4}, "waiting until 2m52s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 1m0s, limited"},
+		{"with a wait", nil, Outcome{Class: Refused, Estimate: 4, RetryAfter: 7 * sec}, "waiting until 1m47.4s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited with waits"},
+		{"that may be an outage's", nil, Outcome{Class: Overloaded, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms"},
+		{"which waits had no part in", func(l *Law) { l.givesWaits = true }, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited with waits"},
+		{"of an attempt that was in flight at the last one", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 101*sec }, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
+		{"with a wait of its own", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 101*sec }, Outcome{Class: Refused, Estimate: 4, RetryAfter: 5 * sec}, "waiting until 1m45s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
+		{"with a shorter one", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 109*sec }, Outcome{Class: Refused, Estimate: 4, RetryAfter: 5 * sec}, "waiting until 1m49s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
+		{"of a provider in trouble", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 101*sec }, Outcome{Class: Overloaded, Estimate: 4, RetryAfter: 5 * sec}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for range 3 {
+			l.h.add(99*sec, amounts{1, 4, 0.5})
+		}
+		l.state, l.clock, l.last, l.flying, l.mean, l.latency, l.jitter, l.trip = holding, 100*sec, 99*sec, 3, amounts{1, 4, 0.5}, 4e8, 1e8, 1e8
+		if tt.do != nil {
+			tt.do(l)
+		}
+		if tt.o.Now = 100 * sec; tt.o.Sent == 0 {
+			tt.o.Sent = 99 * sec
+		}
+		l.Observe(tt.o)
+		got := l.state.String()
+		if l.state == waiting {
+			got += fmt.Sprintf(" until %v", l.block.resume.Round(ms))
+		}
+		got += fmt.Sprintf(", %d in flight, takes %v and %v, cost %.3f work %.3f", l.flying, time.Duration(l.latency).Round(ms), time.Duration(l.jitter).Round(ms), l.mean[cost], l.mean[busy])
+		got += fmt.Sprintf(", sent %.0f %.1f %.2f, trip %v", l.h.total[0], l.h.total[1], l.h.total[2], time.Duration(l.trip).Round(ms))
+		if l.limited {
+			got += ", limited"
+		}
+		if l.limited && l.givesWaits {
+			got += " with waits"
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A refusal arrives at 100 s, with a round trip of 100 ms, while answers take 400 ms. An
+// attempt was sent each second.
+func TestWhenACanaryGoes(t *testing.T) {
+	hold := func(x limit) func(*Law) { return func(l *Law) { l.limits, l.block.blamed = []limit{x}, 0 } }
+	sized := func(n float64, w window) *window { w.size, w.climb = amounts{n, n, 0}, 1; return &w }
+	sliding := func(left float64) func(*Law) {
+		return func(l *Law) {
+			l.headers = []advertised{{shaper: newShaper(sliding), quota: 100, left: left, share: 1, at: 99 * sec, whole: 140 * sec}}
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		do       []func(*Law)
+		f        refusal
+		want     time.Duration // a canary after another goes up to a quarter later
+		least    time.Duration
+		expected time.Duration
+	}{
+		{"the first after a second", nil, refusal{limited: true}, sec, 120 * ms, 7 * sec},
+		{"or a round trip and a fifth", []func(*Law){func(l *Law) { l.block.soonest = 0 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
+		{"with two in flight after an answer's time and a fifth", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 2 }}, refusal{limited: true}, 480 * ms, 480 * ms, 7 * sec},
+		{"one in flight is the refused one's successor", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 1 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
+		{"after the advertised wait", nil, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 120 * ms, 7 * sec},
+		{"when a penalty ends", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{limited: true}, 11 * time.Minute, 120 * ms, 7 * sec},
+		{"unless it may be an outage", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
+		{"an outage of five minutes", []func(*Law){func(l *Law) { l.penalty.length, l.block.noticed = 10*time.Minute, -200*sec }}, refusal{}, 150 * sec, 120 * ms, 7 * sec},
+		{"an outage that says for how long", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{wait: 2 * time.Minute}, 2*time.Minute + 100*ms, 120 * ms, 7 * sec},
+		{"at most a day", []func(*Law){func(l *Law) { l.penalty.length = 48 * time.Hour }}, refusal{limited: true}, 24 * time.Hour, 120 * ms, 7 * sec},
+		{"when a window has room", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
+		{"a window of one block: after half of what is left", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec}))}, refusal{limited: true}, 18 * sec, 120 * ms, 7 * sec},
+		{"and no sooner once that was refused", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
+		{"an even window: after two and a half units", []func(*Law){hold(sized(20, window{even: true, low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 2500 * ms, 120 * ms, 7 * sec},
+		{"a window whose length is not known: in between", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 22 * sec, fold: sec}))}, refusal{limited: true}, 17 * sec, 120 * ms, 7 * sec},
+		{"one by the clock: with it", []func(*Law){hold(sized(5, window{low: 60 * sec, high: 60 * sec, clock: 60 * sec})), func(l *Law) { l.cfg.Phase = 0 }}, refusal{limited: true}, 20100 * ms, 120 * ms, 7 * sec},
+		{"an answer frees a limit in flight", []func(*Law){hold(&flight{size: 1}), func(l *Law) { l.flying = 1 }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
+		{"in an outage whatever the limits say", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec})), func(l *Law) { l.block.outage = true }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
+		{"an advertised limit explains it", []func(*Law){sliding(0), func(l *Law) { l.block.explained, l.headers[0].shape = true, fixed }}, refusal{limited: true}, 120 * ms, 120 * ms, 40012500 * time.Microsecond},
+		{"but it refuses again: when all units are back", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 40 * sec, 0, 7 * sec},
+		{"if nearly all of it is used", []func(*Law){sliding(2), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 20 * sec, 0, 7 * sec},
+		{"others came first: not that late", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.refusals = true, 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
+		{"twice the time until there is room", []func(*Law){sliding(0), func(l *Law) {
+			l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape, l.headers[0].whole = true, 2, time.Hour, fixed, 130*sec
+		}}, refusal{limited: true}, 60 * sec, 0, 7 * sec},
+		{"after a refused canary, three times later", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
+		{"or after the advertised wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 3, 2*sec }}, refusal{limited: true, wait: 9 * sec}, 9100 * ms, 0, 7 * sec},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
+		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, blamed: -1, soonest: sec, expected: 7 * sec}
+		for _, do := range tt.do {
+			do(l)
+		}
+		tt.f.sent, tt.f.now = 100*sec, 100*sec
+		l.plan(tt.f)
+		b := &l.block
+		most := tt.want + 5*ms
+		if b.refusals > 1 {
+			most += tt.want / 4
+		}
+		if b.wait < tt.want-5*ms || b.wait > most || b.resume != l.clock+b.wait {
+			t.Errorf("%s: after %v, at %v, want %v", tt.name, b.wait, b.resume, tt.want)
+		}
+		if b.least != tt.least || (b.expected-tt.expected).Abs() > ms || b.exact != (tt.f.wait > 0 && b.refusals <= 2) && b.refusals <= 2 || tt.f.wait > 0 && b.lastWait != tt.f.wait {
+			t.Errorf("%s: least %v, expected %v, exact %v, last wait %v; want %v, %v", tt.name, b.least, b.expected, b.exact, b.lastWait, tt.least, tt.expected)
+		}
+	}
+}
+
+// The newest canary was refused now, hours after the block began, unless a row says otherwise.
+func TestTheWaitBeforeACanary(t *testing.T) {
+	const far = -1000 * time.Hour
+	hours := func(b block) block {
+		if b.began == 0 {
+			b.began = -7*time.Hour - 17*time.Minute
+		}
+		return b
+	}
+	for _, tt := range []struct {
+		name                 string
+		b                    block
+		trip, expected, from time.Duration
+		phase, penalty       time.Duration
+		want                 time.Duration
+	}{
+		{"the first", block{refusals: 1, soonest: sec}, 100 * ms, 0, far, 0, 0, sec},
+		{"a long round trip", block{refusals: 1, soonest: sec}, 2 * sec, 0, far, 0, 0, 2400 * ms},
+		{"a penalty", block{refusals: 1, soonest: sec}, 100 * ms, 0, far, 0, 5 * sec, 5 * sec},
+		{"a limit has room later", block{refusals: 1, soonest: sec}, 100 * ms, 42 * sec, far, 0, 5 * sec, 42 * sec},
+		{"an advertised limit has room", block{refusals: 1, soonest: sec, explained: true}, 100 * ms, 0, far, 0, 0, 120 * ms},
+		{"it has, but there is a penalty", block{refusals: 1, soonest: sec, explained: true}, 100 * ms, 0, far, 0, 5 * sec, 5 * sec},
+		{"it has later", block{refusals: 1, soonest: sec, explained: true}, 100 * ms, 9 * sec, far, 0, 0, 9 * sec},
+		{"an outage: twice the last wait", block{refusals: 3, wait: 4 * sec, outage: true}, 0, 0, far, 0, 0, 8 * sec},
+		{"a second at least", block{refusals: 1, wait: 100 * ms, outage: true}, 0, 0, far, 0, 0, sec},
+		{"half a minute at most", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 0, far, 0, 0, 30 * sec},
+		{"or a quarter of its age", block{refusals: 9, wait: 45 * sec, outage: true, noticed: -200 * sec}, 0, 0, far, 0, 0, 50 * sec},
+		{"the second: three times later", block{refusals: 2, wait: sec}, 0, 0, far, 0, 0, 3 * sec},
+		{"a second later at least", block{refusals: 2, wait: 100 * ms}, 0, 0, far, 0, 0, sec},
+		{"or after a penalty", block{refusals: 2, wait: sec}, 0, 0, far, 0, 9 * sec, 9 * sec},
+		{"after many attempts half as much later", block{refusals: 4, wait: 21 * sec, count: 131_101}, 0, 0, far, 1801 * sec, 0, 31500 * ms},
+		{"not after somewhat less", block{refusals: 4, wait: 21 * sec, count: 131_100}, 0, 0, far, 1801 * sec, 0, 63 * sec},
+		{"nor in the first minute", block{refusals: 4, wait: 20 * sec, count: 131_101}, 0, 0, far, 1801 * sec, 0, time.Minute},
+		{"nor if it is a penalty", block{refusals: 4, wait: 21 * sec, count: 131_101, punished: true}, 0, 0, far, 0, 0, 63 * sec},
+		{"no penalty is longer than a quarter of an hour", block{refusals: 7, wait: 10 * time.Minute}, 0, 0, far, 0, 0, 15 * time.Minute},
+		{"or of that length", block{refusals: 7, wait: 15 * time.Minute, punished: true}, 0, 0, far, 0, 0, 15 * time.Minute},
+		{"so this is none: a canary now and then", block{refusals: 9, wait: 15 * time.Minute, count: 10_000}, 0, 0, far, 0, 0, 20976 * 100 * ms},
+		{"after many attempts more often", block{refusals: 9, wait: 15 * time.Minute, count: 1e7}, 0, 0, far, 0, 0, 5 * time.Minute},
+		{"after few every half of its age", block{refusals: 9, wait: 15 * time.Minute, count: 256, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
+		{"after one, too", block{refusals: 9, wait: 15 * time.Minute, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
+		{"room, but not for us", block{refusals: 2, wait: sec, explained: true, punished: true}, 0, 0, far, 0, 0, 20 * sec},
+		{"a minute after the last release", block{refusals: 2, wait: 4 * sec}, 0, 0, -50 * sec, 0, 0, 10120 * ms},
+		{"and a round trip", block{refusals: 2, wait: 4 * sec}, 100 * ms, 0, -50 * sec, 0, 0, 10220 * ms},
+		{"a minute after the block began", block{refusals: 2, wait: 4 * sec, began: -50 * sec}, 0, 0, far, 50 * sec, 0, 10120 * ms},
+		{"a minute of the clock", block{refusals: 2, wait: 4 * sec, began: -50 * sec}, 0, 0, far, 51 * sec, 0, 9120 * ms},
+		{"a penalty ends at no minute", block{refusals: 2, wait: 4 * sec, punished: true}, 0, 0, -50 * sec, 0, 0, 12 * sec},
+		{"a minute that ends too soon", block{refusals: 2, wait: 4 * sec}, 0, 0, -53 * sec, 0, 0, 12 * sec},
+		{"just not too soon", block{refusals: 2, wait: 4 * sec}, 0, 0, -52920 * ms, 0, 0, 7200 * ms},
+		{"one that ends too late", block{refusals: 2, wait: 4 * sec}, 0, 0, -36100 * ms, 0, 0, 12 * sec},
+		{"just not too late", block{refusals: 2, wait: 4 * sec}, 0, 0, -36200 * ms, 0, 0, 23920 * ms},
+		{"before a penalty ends", block{refusals: 2, wait: 4 * sec}, 0, 0, -50 * sec, 0, 11 * sec, 12 * sec},
+		{"when a limit has room", block{refusals: 2, wait: 4 * sec}, 0, 15 * sec, far, 0, 0, 15 * sec},
+		{"or a minute ends before", block{refusals: 2, wait: 4 * sec}, 0, 15 * sec, -50 * sec, 0, 0, 10120 * ms},
+		{"after long waits an instant may be a tenth later than the last wait", block{refusals: 7, wait: 10 * time.Minute}, 0, 660 * sec, far, 0, 0, 660 * sec},
+		{"not less", block{refusals: 7, wait: 10 * time.Minute}, 0, 659 * sec, far, 0, 0, 15 * time.Minute},
+		{"and a fifth later than any penalty", block{refusals: 7, wait: 10 * time.Minute}, 0, 1079 * sec, far, 0, 0, 1079 * sec},
+		{"not more", block{refusals: 7, wait: 10 * time.Minute}, 0, 1080 * sec, far, 0, 0, 15 * time.Minute},
+	} {
+		b := hours(tt.b)
+		if got := b.next(0, tt.trip, tt.expected, tt.from, tt.phase, tt.penalty); (got - tt.want).Abs() > ms {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestWhatABlockLooksLike(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		b     block
+		long  bool
+		freed time.Duration // since when there may have been room
+	}{
+		{"three seconds", block{release: 3 * sec, pace: 100, refusals: 1}, false, 0},
+		{"more", block{release: 3*sec + 1, pace: 100, refusals: 1}, true, 0},
+		{"no more than the round trip takes", block{release: 5 * sec, least: 2 * sec, pace: 100, refusals: 1}, false, 0},
+		{"more than that", block{release: 5*sec + 1, least: 2 * sec, pace: 100, refusals: 1}, true, 0},
+		{"five attempts", block{release: 10 * sec, pace: 0.5, refusals: 1}, false, 0},
+		{"more attempts", block{release: 10*sec + 1, pace: 0.5, refusals: 1}, true, 0},
+		{"a canary was refused after a second", block{release: 9 * sec, lastRefused: sec, pace: 100, refusals: 2}, true, sec},
+		{"a rate explains that", block{release: 9 * sec, lastRefused: sec, pace: 100, refusals: 2, paced: true}, false, sec},
+		{"not for so long", block{release: 9 * sec, lastRefused: 4 * sec, pace: 100, refusals: 2, paced: true}, true, 4 * sec},
+		{"nor without a refused canary", block{release: 9 * sec, pace: 100, refusals: 1, paced: true}, true, 0},
+		{"the end of an advertised wait is known", block{release: 100 * sec, lastRefused: 4 * sec, pace: 100, refusals: 2, exact: true}, true, 97 * sec},
+		{"but not before the last refusal", block{release: 100 * sec, lastRefused: 99 * sec, pace: 100, refusals: 2, exact: true}, true, 99 * sec},
+	} {
+		if got := tt.b.long(); got != tt.long || tt.b.freedFrom() != tt.freed {
+			t.Errorf("%s: long %v, room since %v; want %v, %v", tt.name, got, tt.b.freedFrom(), tt.long, tt.freed)
+		}
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after waits
+		wait          time.Duration // of the first refusal of a block
+		believed      time.Duration
+	}{
+		{"a plausible wait", waits{}, waits{sane: 1}, sec, sec},
+		{"a shorter one says nothing", waits{}, waits{}, sec - 1, sec - 1},
+		{"two plausible ones: the unit is known", waits{sane: 1}, waits{sane: 2, unit: 1}, sec, sec},
+		{"a day", waits{sane: 1}, waits{sane: 1}, unbelievable, penaltyLongest},
+		{"almost a day", waits{}, waits{sane: 1}, unbelievable - sec, unbelievable - sec},
+		{"an odd quarter of an hour", waits{odd: true}, waits{odd: true, sane: 1}, penaltyLongest, penaltyLongest},
+		{"an odd one that is longer", waits{odd: true}, waits{odd: true}, 2000 * sec, 2200 * ms},
+		{"which is hardly longer", waits{odd: true}, waits{odd: true}, 901 * sec, sec},
+		{"in milliseconds", waits{unit: millisPerSecond, odd: true}, waits{unit: millisPerSecond, odd: true, sane: 1}, 2000 * sec, 2 * sec},
+		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1}, 2000 * sec, penaltyLongest},
+	} {
+		w := tt.before
+		if w.heard(tt.wait); w != tt.after || w.believed(tt.wait) != tt.believed {
+			t.Errorf("%s: %+v, %v is believed; want %+v, %v", tt.name, w, w.believed(tt.wait), tt.after, tt.believed)
+		}
+	}
+	for wait, want := range map[time.Duration]bool{18*sec + 1: true, 18 * sec: false, 4500 * ms: false, 4500*ms - 1: true, 0: false} {
+		if b := (&block{refusals: 3, lastWait: 9 * sec}); b.newly(wait) != want {
+			t.Errorf("after a wait of 9s one of %v is new: %v", wait, !want)
+		}
+	}
+	for n, want := range map[int]time.Duration{2: 10 * sec, 3: 10 * sec, 4: 20 * sec, 5: 20 * sec, 6: 40 * sec, 8: time.Minute, 99: time.Minute} {
+		if got := (&block{refusals: n}).contended(); got != want {
+			t.Errorf("after %d refusals the next canary goes after %v, want %v", n, got, want)
+		}
+	}
+}
+
+func TestWhenAllOfTheAdvertisedWindowsIsBack(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		a    advertised
+		want time.Duration
+	}{
+		{"nearly used up", advertised{shaper: newShaper(sliding), quota: 200, left: 10, spent: 6.1, whole: 70 * sec}, 70 * sec},
+		{"a fiftieth is left", advertised{shaper: newShaper(sliding), quota: 200, left: 10, spent: 6, whole: 70 * sec}, 10 * sec},
+		{"two of few are left", advertised{shaper: newShaper(sliding), quota: 20, left: 2, whole: 70 * sec}, 10 * sec},
+		{"less than two", advertised{shaper: newShaper(sliding), quota: 20, left: 1.9, whole: 70 * sec}, 70 * sec},
+		{"a fixed one", advertised{shaper: newShaper(fixed), quota: 20, whole: 70 * sec}, 10 * sec},
+		{"no shape predicts it", advertised{shaper: shaper{wrong: maxWrong}, quota: 20, whole: 70 * sec}, 10 * sec},
+	} {
+		l := &Law{clock: 10 * sec, headers: []advertised{tt.a}}
+		if got := l.allBack(); got != tt.want {
+			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestLimitsTakeEachOthersPlace(t *testing.T) {
+	sized := func(size float64, length time.Duration) *window {
+		return &window{size: amounts{size, size, 0}, low: length, high: length, floor: length / 3, climb: 1, pace: 7}
+	}
+	law := func(limits ...limit) *Law {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock = *sentEvenly(100*sec, sec, 101), 100*sec
+		for _, x := range limits {
+			l.hold(x)
+		}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 130 * sec, release: 150 * sec, refusals: 3, pace: 4, blamed: 0, tooShort: 9 * sec}
+		l.silence, l.meanLong = 20*sec, 10*sec
+		return l
+	}
+	for _, tt := range []struct {
+		name string
+		l    *Law
+		do   func(*Law)
+		want string
+	}{
+		{"a window that was exceeded becomes a rate", law(sized(60, time.Minute)), func(l *Law) { l.windowToRate(l.view(), 0, l.limits[0].(*window)) }, "1.00-1.50/s"},
+		{"which may be as fast as it was filled", law(sized(300, time.Minute)), func(l *Law) {
+			w := l.limits[0].(*window)
+			w.pace, w.floor = 12, 10*sec
+			l.windowToRate(l.view(), 0, w)
+		}, "5.00-12.00/s"},
+		{"within a third of the time it took", law(sized(300, time.Minute)), func(l *Law) {
+			w := l.limits[0].(*window)
+			w.pace, w.floor = 99, 10*sec
+			l.windowToRate(l.view(), 0, w)
+		}, "5.00-12.00/s"},
+		{"a held rate stays", law(sized(60, time.Minute), newRate(0, 8, 9)), func(l *Law) { l.windowToRate(l.view(), 0, l.limits[0].(*window)) }, "8.00-9.00/s"},
+		{"five limits are too many: the oldest window goes", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec), &flight{size: 3}), func(l *Law) { l.hold(sized(4, sec)) },
+			"1.00-2.00/s, 2 of unit 0 in 1.0s-1.0s, 3 in flight, 4 of unit 0 in 1.0s-1.0s"},
+		{"four are not", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec)), func(l *Law) { l.hold(sized(4, sec)) },
+			"1.00-2.00/s, 1 of unit 0 in 1.0s-1.0s, 2 of unit 0 in 1.0s-1.0s, 4 of unit 0 in 1.0s-1.0s"},
+		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
+		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
+		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 0) }, "0.81-1.01/s"},
+		{"or that of a window", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 3) }, "2.40-3.00/s"},
+		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = -1, true; l.penalize(l.view(), 50*sec, 0) }, "0.81-4.00/s"},
+		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = -1, 97*sec; l.penalize(l.view(), 50*sec, 0) }, "3.20-4.00/s"},
+		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = -1, 96*sec; l.penalize(l.view(), 50*sec, 0) }, "1.00-1.25/s"},
+		{"a rate that was blamed stays", law(newRate(0, 8, 9)), func(l *Law) { l.penalize(l.view(), 50*sec, 0) }, "8.00-9.00/s"},
+		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 0) }, "0.81-1.01/s"},
+	} {
+		limits, refuted := len(tt.l.limits), tt.l.refuted
+		tt.do(tt.l)
+		if got := held(tt.l); got != tt.want {
+			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
+		}
+		if was := limits > 0 && strings.HasPrefix(tt.name, "a window"); was && (tt.l.refuted != refuted+1 || tt.l.block.blamed != -1 || tt.l.rate().price != fullPrice) {
+			t.Errorf("%s: %d windows were refuted, blamed %d, a price of %v", tt.name, tt.l.refuted, tt.l.block.blamed, tt.l.rate().price)
+		}
+		if p := tt.l.penalty; p.on() && (p.length != 20*sec || p.low != 9*sec) {
+			t.Errorf("%s: a penalty from %v to %v, want 9s to 20s", tt.name, p.low, p.length)
+		}
+	}
+}
+
+// held describes the limits that a law holds.
+func held(l *Law) string {
+	var all []string
+	for _, x := range l.limits {
+		switch x := x.(type) {
+		case *rate:
+			all = append(all, fmt.Sprintf("%.2f-%.2f/s", x.low, x.high))
+		case *flight:
+			all = append(all, fmt.Sprintf("%g in flight", x.size))
+		case *window:
+			s := fmt.Sprintf("%.0f of unit %d in %.1fs-%.1fs", x.size[x.unit], x.unit, x.low.Seconds(), x.high.Seconds())
+			if x.lone {
+				s += " lone"
+			}
+			if x.clock > 0 {
+				s += " by the clock"
+			}
+			all = append(all, s)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// An attempt was sent each second until one at 100 s is refused, and so are canaries.
+func TestWhatFollowsFromABlock(t *testing.T) {
+	known := func(size float64, length time.Duration, hits int) *window {
+		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
+	}
+	hold := func(blamed int, limits ...limit) func(*Law) {
+		return func(l *Law) { l.limits, l.block.blamed = limits, blamed }
+	}
+	crowd := func(l *Law) {
+		l.crowd.evidence, l.weighed = 5, 2
+		l.out.add(100*sec, 7)
+	}
+	and := func(all ...func(*Law)) func(*Law) {
+		return func(l *Law) {
+			for _, do := range all {
+				do(l)
+			}
+		}
+	}
+	long := func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 4, 140*sec, 160*sec }
+	for _, tt := range []struct {
+		name    string
+		do      func(*Law)
+		want    string
+		penalty time.Duration
+		silence time.Duration // that ended the last long block
+		dear    time.Duration
+		freed   time.Duration
+		blips   int
+		brief   int
+		misses  int
+	}{
+		{"a short one: a rate, somewhat below the pace", func(*Law) {}, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"in the ramp it may be half of it", func(l *Law) { l.block.ramping = true }, "2.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"after a refused canary", func(l *Law) { l.block.refusals = 2 }, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 0, 0},
+		{"a long one: a window that was filled since the beginning", long, "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"since the last long block", and(long, func(l *Law) { l.freed = 51 * sec }), "49 of unit 0 in 89.0s-109.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"to the end of an advertised wait", and(long, func(l *Law) { l.block.exact = true }), "100 of unit 0 in 155.8s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"with nothing sent before: a penalty", and(long, func(l *Law) { l.freed = 101 * sec }), "3.20-4.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"without a refused canary the silence says nothing new", func(l *Law) { l.block.release = 110 * sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 7 * sec, 9 * sec, 110 * sec, 0, 3, 0},
+		{"but for the first time", func(l *Law) { l.silence, l.block.release = 0, 110*sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 10 * sec, 9 * sec, 110 * sec, 0, 3, 0},
+		{"the same window again", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 150*sec, 170*sec, sec, 1))), "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a shorter one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 100*sec, 140*sec, sec, 1))), "9 of unit 0 in 100.0s-140.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a longer one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 160*sec, 180*sec, sec, 1))), "9 of unit 0 in 160.0s-180.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"after a window that was refuted: a penalty", and(long, func(l *Law) { l.refuted = 1 }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
+		{"there was room, but not for us: a penalty", and(long, func(l *Law) { l.block.punished = true }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a penalty is known", and(long, func(l *Law) { l.penalty.length, l.block.tooShort = 30*sec, 40*sec }), "0.84-1.00/s", 30 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"many attempts were in flight", and(long, crowd), "7 in flight", 60 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"the same with a short block", crowd, "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"which a rate was blamed for", and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), "9 of unit 0 in 1.0s-1.0s, 7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"or a window that is not sure", and(crowd, hold(0, known(9, sec, sureHits-1))), "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"a sure one is kept", and(crowd, hold(0, known(100, 101*sec, sureHits))), "100 of unit 0 in 101.0s-101.0s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"an outage", func(l *Law) { l.block.outage = true }, "", 0, 7 * sec, 8 * sec, 0, 2, 3, 0},
+		{"an outage that was not over at once", func(l *Law) { l.block.outage, l.block.refusals = true, 2 }, "", 0, 7 * sec, 8 * sec, 0, 1, 0, 0},
+		{"a long outage", func(l *Law) { l.block.outage, l.block.release = true, 110*sec }, "", 0, 7 * sec, 9 * sec, 0, 1, 3, 0},
+		{"an advertised limit explains it", func(l *Law) { l.block.explained = true }, "", 0, 7 * sec, 8 * sec, 0, 1, 3, 0},
+		{"and there was a penalty", and(long, func(l *Law) { l.block.explained, l.block.punished = true, true }), "", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 1, 0, 0},
+		{"a window whose length agrees", and(long, hold(0, known(60, 100*sec, 5))), "60 of unit 0 in 100.0s-100.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"one whose length does not, at first", and(long, hold(0, known(60, 30*sec, 5))), "60 of unit 0 in 30.0s-30.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"for the second time", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).doubts = 1 }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
+		{"one that a single block supported", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
+		{"if a rate explains it too, it is kept", func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.cycles = 3
+			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
+		}, "9 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"an even one that refuses too often", hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"a limit in flight", hold(0, &flight{size: 5}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one that is refused too often: the rate again", hold(0, &flight{size: 5, soonInRow: maxSoon}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.silence, l.meanLong, l.brief, l.blips = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2, 1
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: -1, expected: sec}
+		tt.do(l)
+		l.clock = l.block.release
+		if l.block.outage || l.block.explained {
+			l.blips = 1
+		} else {
+			l.blips = 0
+		}
+		l.ended(l.view())
+		if got := held(l); got != tt.want {
+			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
+		}
+		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.dear || l.freed != tt.freed {
+			t.Errorf("%s: penalty %v, silence %v, dear %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.dear, tt.freed)
+		}
+		if l.blips != tt.blips || l.brief != tt.brief || l.refuted != tt.misses || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
+			t.Errorf("%s: %d blips, %d brief ones, %d misses, quiet since %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, tt.blips, tt.brief, tt.misses, l.clock)
+		}
+	}
+}
+
+func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(l *Law, b *block, r *rate)
+		want bool
+	}{
+		{"rare numbers in flight at long blocks", func(*Law, *block, *rate) {}, true},
+		{"not rare enough", func(l *Law, _ *block, _ *rate) { l.crowd.evidence = heldEvidence }, false},
+		{"a rate may explain it", func(l *Law, _ *block, r *rate) { l.hold(r) }, true},
+		{"a rate explains it", func(l *Law, _ *block, r *rate) { r.cycles = 2; l.hold(r) }, false},
+		{"but badly", func(l *Law, _ *block, r *rate) { r.cycles, l.crowd.evidence = 2, 4; l.hold(r) }, true},
+		{"a short block costs little", func(_ *Law, b *block, _ *rate) { b.release = b.noticed + sec }, false},
+		{"but there is more evidence", func(l *Law, b *block, _ *rate) { b.release, l.crowd.evidence = b.noticed+sec, 4 }, true},
+		{"one such limit was wrong", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 6.9 }, false},
+		{"but there is more evidence than then", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 7 }, true},
+		{"one refusal is not enough", func(l *Law, _ *block, _ *rate) { l.weighed = 1 }, false},
+		{"one is held", func(l *Law, _ *block, _ *rate) { l.hold(&flight{size: 3}) }, false},
+		{"no other attempt was in flight", func(l *Law, _ *block, _ *rate) { l.out.add(100*sec, 0) }, false},
+		{"three times as many, at one pace", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds
+			l.hold(r)
+		}, true},
+		{"at different paces", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.03, 0.1}, 0.1, alikeCrowds
+			l.hold(r)
+		}, false},
+		{"at paces as different as the means of cycles", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.02, 0.04}, 0.1, alikeCrowds
+			l.hold(r)
+		}, false},
+		{"at a pace that is no measure", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, r.spaced = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, false
+			l.hold(r)
+		}, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.crowd.evidence, l.weighed = 3, 2
+		l.out.add(100*sec, 1)
+		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 110 * sec, refusals: 1, pace: 10}
+		r := newRate(0, 9, 10)
+		r.cycles = 1
+		tt.do(l, b, r)
+		if got := l.suggestsFlight(b); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
