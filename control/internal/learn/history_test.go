@@ -601,3 +601,121 @@ func TestAWindowThatEndsBeforeAResponseShowsIt(t *testing.T) {
 		}
 	}
 }
+
+// An attempt used one unit and was reported to be free after ten seconds. The next report
+// comes four seconds later, unless a row says otherwise; both are exact to 100 ms.
+func TestWhatTwoResetsSayAboutAShape(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		shape  shape
+		prior  report
+		next   report
+		want   shape
+		errors [shapes]float64 // of sliding, fixed and bucket
+		wrong  float64
+		sure   bool
+		taken  bool // it is what the next one is compared with
+	}{
+		{"the same end", fixed, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 9, reset: 6 * sec}, fixed, [3]float64{1.5, 0, 1.5}, 0, true, true},
+		{"the same length", sliding, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 9, reset: 10 * sec}, sliding, [3]float64{0, 1.5, 1.5}, 0, true, true},
+		{"which turns a fixed one", fixed, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 9, reset: 10 * sec}, sliding, [3]float64{0, 0.5, 1}, 0, false, true},
+		{"twice as long for two", bucket, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 10, reset: 20 * sec}, bucket, [3]float64{1.5, 1.5, 0}, 0, true, true},
+		{"half a unit of an error", sliding, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 9, reset: 10200 * ms}, sliding, [3]float64{0, 1, 1}, 0.5, true, true},
+		{"three tolerances of a difference are enough", sliding, report{used: 5, reset: 10 * sec}, report{sent: 300 * ms, used: 9, reset: 10 * sec}, sliding, [3]float64{0, 1.5, 1.5}, 0, true, true},
+		{"less are not", sliding, report{used: 5, reset: 10 * sec}, report{sent: 299 * ms, used: 9, reset: 10 * sec}, sliding, [3]float64{0, 0.5, 0.5}, 0, false, false},
+		{"no shape", fixed, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 9, reset: 2 * sec}, fixed, [3]float64{0.5, 0, 0.5}, 1, false, true},
+		{"after the end it is another window", fixed, report{used: 5, reset: 10 * sec}, report{sent: 9900 * ms, used: 9, reset: sec}, fixed, [3]float64{0.5, 0, 0.5}, 0, false, true},
+		{"just before it", fixed, report{used: 5, reset: 10 * sec}, report{sent: 9899 * ms, used: 9, reset: 101 * ms}, fixed, [3]float64{1.5, 0, 1.5}, 0, true, true},
+		{"the first one", fixed, report{}, report{sent: 4 * sec, used: 9, reset: 6 * sec}, fixed, [3]float64{0.5, 0, 0.5}, 0, false, true},
+	} {
+		r := newShaper(tt.shape)
+		r.prior = tt.prior
+		r.learn(tt.next, func(x report) time.Duration { return x.reset }, 100*ms)
+		off := 0.0
+		for s := range r.errors {
+			off = max(off, math.Abs(r.errors[s]-tt.errors[s]))
+		}
+		if off > 0.01 || r.shape != tt.want || math.Abs(r.wrong-tt.wrong) > 0.01 || r.sure() != tt.sure || (r.prior == tt.next) != tt.taken {
+			t.Errorf("%s: %+v, sure %v; want %+v", tt.name, r, r.sure(), tt)
+		}
+	}
+	r := newShaper(fixed)
+	for i := range 9 { // however often
+		r.prior = report{used: 5, reset: 10 * sec}
+		if r.learn(report{sent: 4 * sec, used: 9, reset: 6 * sec}, func(x report) time.Duration { return x.reset }, 100*ms); r.errors[sliding] != min(maxShapeError, 1.5+float64(i)) {
+			t.Errorf("after %d reports the error is %v", i+1, r.errors[sliding])
+		}
+	}
+	if r.wrong = maxWrong; r.trusted() {
+		t.Error("what no shape predicts is trusted")
+	}
+}
+
+func TestWhereAResetIsCountedFrom(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		shape          shape
+		next           report
+		sent, answered time.Duration // variation
+	}{
+		{"a fixed end, from the response", fixed, report{sent: 4 * sec, took: 300 * ms, reset: 5800 * ms}, 200 * ms, 0},
+		{"a fixed end, from sending", fixed, report{sent: 4 * sec, took: 300 * ms, reset: 6 * sec}, 0, 200 * ms},
+		{"a fixed length, from the response", sliding, report{sent: 4 * sec, took: 300 * ms, reset: 9800 * ms}, 200 * ms, 0},
+		{"another window", sliding, report{sent: 4 * sec, took: 100 * ms, reset: 25 * sec}, 0, 0},
+		{"not quite", sliding, report{sent: 4 * sec, took: 100 * ms, reset: 25*sec - 1}, 15*sec - 1, 15*sec - 1},
+	} {
+		a := advertised{shaper: newShaper(tt.shape), window: time.Minute, last: report{took: 100 * ms, reset: 10 * sec}}
+		a.compare(tt.next)
+		if time.Duration(a.sentAt) != tt.sent || time.Duration(a.answeredAt) != tt.answered || a.last != tt.next {
+			t.Errorf("%s: %v from sending, %v from the response; want %v, %v", tt.name, time.Duration(a.sentAt), time.Duration(a.answeredAt), tt.sent, tt.answered)
+		}
+		want := tt.next.reset
+		if tt.answered < tt.sent {
+			want += tt.next.took
+		}
+		if got := a.fromSending(tt.next); got != want {
+			t.Errorf("%s: %v from sending on, want %v", tt.name, got, want)
+		}
+		if a.precise = true; a.fromSending(tt.next) != tt.next.reset {
+			t.Errorf("%s: a duration counts from the response", tt.name)
+		}
+	}
+	a := advertised{shaper: newShaper(sliding), window: time.Minute, last: report{reset: 10 * sec}, sentAt: 1e9, answeredAt: 1e9}
+	if a.compare(report{sent: sec, took: sec, reset: 12 * sec}); a.sentAt != 1.1e9 || a.answeredAt != 1.2e9 {
+		t.Errorf("the variations are %v and %v, want a tenth of the newest ones", a.sentAt, a.answeredAt)
+	}
+}
+
+func TestHowFastABucketRefills(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		a            advertised
+		used         float64
+		reset        time.Duration // rounded up to a second
+		slow, fast   float64
+		aboutABucket float64 // evidence against one
+	}{
+		{"ten in 5 s, one of which is hardly used", advertised{quota: 60, grain: 1}, 10, 5 * sec, 9 / 5., 10 / 4., 0},
+		{"of one", advertised{quota: 1, grain: 1}, 1, 5 * sec, 1 / 5., 1 / 4., 0},
+		{"in less than a second", advertised{quota: 60, grain: 1}, 10, sec, 9, math.Inf(1), 0},
+		{"at once", advertised{quota: 60, grain: 1}, 10, 0, 9000, math.Inf(1), 0},
+		{"rounded to thousands", advertised{quota: 6000, grain: 1000}, 500, 5 * sec, 0, 125, 0},
+		{"narrower bounds stay", advertised{quota: 60, grain: 1, slow: 1.9, fast: 2.1}, 10, 5 * sec, 1.9, 2.1, 0},
+		{"wider ones do not", advertised{quota: 60, grain: 1, slow: 1, fast: 3}, 10, 5 * sec, 9 / 5., 10 / 4., 0},
+		{"another rate", advertised{quota: 60, grain: 1, slow: 2.6, fast: 2.7}, 10, 5 * sec, 9 / 5., 10 / 4., 0},
+		{"by far", advertised{quota: 60, grain: 1, slow: 3.1, fast: 3.2}, 10, 5 * sec, 9 / 5., 10 / 4., 1},
+		{"of two units, the rounding explains it", advertised{quota: 2, grain: 1, slow: 3.1, fast: 3.2}, 2, 5 * sec, 1 / 5., 2 / 4., 0},
+	} {
+		a := tt.a
+		a.shaper = newShaper(bucket)
+		a.refill(tt.used, tt.reset, sec)
+		if tt.a.fast == 0 {
+			a = tt.a
+			a.shaper, a.fast = newShaper(bucket), math.Inf(1)
+			a.refill(tt.used, tt.reset, sec)
+		}
+		if math.Abs(a.slow-tt.slow) > 1e-9 || a.fast != tt.fast && math.Abs(a.fast-tt.fast) > 1e-9 || a.errors[bucket] != tt.aboutABucket {
+			t.Errorf("%s: from %v to %v a second, %v against a bucket; want %v to %v, %v", tt.name, a.slow, a.fast, a.errors[bucket], tt.slow, tt.fast, tt.aboutABucket)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -504,6 +505,161 @@ func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
 		tt.do(l, b, r)
 		if got := l.suggestsFlight(b); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+func TestWhichStoredStatesAreTaken(t *testing.T) {
+	const day = 24 * time.Hour
+	rate, window := Found{Kind: Rate, Size: 2, High: 3}, Found{Kind: Window, Size: 2, Window: sec}
+	with := func(f Found, do func(*Found)) Stored { do(&f); return Stored{Found: []Found{f}} }
+	for _, tt := range []struct {
+		s    Stored
+		want bool
+	}{
+		{Stored{}, true},
+		{Stored{Found: []Found{rate, rate, window, window}}, true},
+		{Stored{Found: []Found{rate, rate, window, window, rate}}, false},
+		{Stored{Penalty: day}, true}, {Stored{Penalty: day + 1}, false}, {Stored{Penalty: -1}, false},
+		{Stored{WaitUnit: 1}, true}, {Stored{WaitUnit: 1000}, true}, {Stored{WaitUnit: 2}, false}, {Stored{WaitUnit: -1}, false},
+		{Stored{Trip: time.Minute}, true}, {Stored{Trip: time.Minute + 1}, false}, {Stored{Trip: -1}, false},
+		{with(rate, func(f *Found) { f.Size = slowest }), true}, {with(rate, func(f *Found) { f.Size = 0.99 * slowest }), false},
+		{with(rate, func(f *Found) { f.High = 1e15 }), true}, {with(rate, func(f *Found) { f.High = 1.01e15 }), false},
+		{with(rate, func(f *Found) { f.High = 2 }), true}, {with(rate, func(f *Found) { f.High = 1.99 }), false},
+		{with(rate, func(f *Found) { f.Confidence = 1 }), true}, {with(rate, func(f *Found) { f.Confidence = 1.01 }), false}, {with(rate, func(f *Found) { f.Confidence = -0.01 }), false},
+		{with(window, func(f *Found) { f.Size = 1e15 }), true}, {with(window, func(f *Found) { f.Size = 1.01e15 }), false},
+		{with(window, func(f *Found) { f.Window = 1 }), true}, {with(window, func(f *Found) { f.Window = 0 }), false},
+		{with(window, func(f *Found) { f.Window = 2 * day }), true}, {with(window, func(f *Found) { f.Window = 2*day + 1 }), false},
+		{with(window, func(f *Found) { f.Unit = 2 }), true}, {with(window, func(f *Found) { f.Unit = 3 }), false},
+		{with(window, func(f *Found) { f.Kind = Unknown }), false}, {with(window, func(f *Found) { f.Kind = Flight }), true},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		if err := l.Restore(tt.s, 5*ms); (err == nil) != tt.want {
+			t.Errorf("%+v: %v", tt.s, err)
+		} else if err == nil {
+			again := l.Store()
+			if len(again.Found) != len(tt.s.Found) || again.Penalty != tt.s.Penalty || again.WaitUnit != tt.s.WaitUnit || again.Trip != tt.s.Trip || l.Interval() != 5*ms || l.meanLong != tt.s.Penalty || l.ramp.every != 5e6 {
+				t.Errorf("%+v: restored %+v", tt.s, again)
+			}
+		} else if len(l.limits) > 0 || l.penalty.on() || l.Interval() != sec {
+			t.Errorf("%+v was refused and changed the law", tt.s)
+		}
+	}
+}
+
+func TestWhatARestoredLawHolds(t *testing.T) {
+	found := []Found{{Kind: Rate, Size: 0.5, High: 0.8}, {Kind: Flight, Size: 4.9}, {Kind: Window, Unit: 1, Size: 60, Window: time.Minute, Even: true}, {Kind: Flight, Size: 0.5}}
+	l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+	if err := l.Restore(Stored{Found: found}, time.Hour); err != nil || l.Interval() != sec {
+		t.Fatal(err, l.Interval())
+	}
+	if got, want := held(l), "1.00-1.00/s, 4 in flight, 60 of unit 1 in 60.0s-60.0s, 1 in flight"; got != want {
+		t.Errorf("holds %q, want %q: no rate is slower than the initial interval", got, want)
+	}
+	if err := l.Resume(Stored{Found: found}, ms); err != nil || l.Interval() != 10*ms {
+		t.Fatal(err, l.Interval())
+	}
+	if got, want := held(l), "0.50-0.80/s, 4 in flight, 60 of unit 1 in 60.0s-60.0s, 1 in flight"; got != want {
+		t.Errorf("goes on with %q, want %q", got, want)
+	}
+	w, x := l.limits[2].(*window), l.limits[1].(*flight)
+	if !w.even || w.climb != 1 || w.testAfter != 1 || w.hits != sureHits || w.off != doubtUnit || w.slack != 0 || w.published || x.testAfter != firstTest {
+		t.Errorf("%+v, %+v", w, x)
+	}
+	if l.penalty.length, l.named.unit, l.trip = time.Minute, 1000, 7e6; l.Assume(found) != nil {
+		t.Fatal("not taken")
+	}
+	w, x = l.limits[2].(*window), l.limits[1].(*flight)
+	if !w.published || w.slack != 600*ms || !math.IsInf(x.testAfter, 1) || l.penalty.length != time.Minute || l.named.unit != 1000 || l.trip != 7e6 || l.Interval() != 10*ms {
+		t.Errorf("assumed %+v, %+v, a penalty of %v, waits in 1/%v s, %v", w, x, l.penalty.length, l.named.unit, l.Interval())
+	}
+	if err := l.Assume([]Found{{Kind: Window}}); err == nil {
+		t.Error("an impossible limit is assumed")
+	}
+}
+
+func TestTheLimitsThatAreShown(t *testing.T) {
+	v := view{now: time.Hour, latency: 1e9, mean: amounts{1, 4, 0}, h: &history{}}
+	sized := func(w window) *window { w.size, w.climb = amounts{60, 0, 0}, 1; return &w }
+	for _, tt := range []struct {
+		x    limit
+		want Found
+	}{
+		{&rate{low: 2, high: 3}, Found{Kind: Rate, Size: 2, High: 3, Confidence: 0.5}},
+		{&rate{low: 2, high: 5}, Found{Kind: Rate, Size: 2, High: 5}},
+		{&flight{size: 7}, Found{Kind: Flight, Size: 7, Confidence: 0.8}},
+		{sized(window{low: time.Minute, high: time.Minute}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.5}},
+		{sized(window{low: time.Minute, high: time.Minute, hits: 4, even: true}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9, Even: true}},
+		{sized(window{low: 30 * sec, high: time.Minute, hits: 4, from: time.Hour}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.45}},
+		{nil, Found{}},
+	} {
+		if got := found(v, tt.x); got != tt.want {
+			t.Errorf("%+v is shown as %+v, want %+v", tt.x, got, tt.want)
+		}
+	}
+	header := advertised{shaper: newShaper(fixed), name: "h", quota: 60, window: 90 * sec, at: 0, share: 1}
+	for _, tt := range []struct {
+		name   string
+		limits []limit
+		header func(*advertised)
+		want   Found
+	}{
+		{"nothing", nil, nil, Found{}},
+		{"what delays most", []limit{&rate{low: 2, high: 3, stretch: 1}, sized(window{low: time.Minute, high: time.Minute, hits: 4}), &flight{size: 4}}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
+		{"an advertised one", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(*advertised) {}, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h"}},
+		{"one that delays less", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(a *advertised) { a.window = time.Minute }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
+		{"a sliding one that is uncertain", nil, func(a *advertised) { a.shaper = newShaper(sliding); a.wrong = 1 }, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 0.5, Advertised: true, Name: "h", Slides: true}},
+		{"a bucket", nil, func(a *advertised) { a.shaper = newShaper(bucket); a.slow = 0.1 }, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h", Refills: true}},
+	} {
+		l := &Law{limits: tt.limits, latency: 1e9, clock: time.Hour, mean: amounts{1, 1, 0}}
+		if tt.header != nil {
+			a := header
+			tt.header(&a)
+			l.headers = []advertised{a}
+		}
+		if got := l.Binding(); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+		}
+		if got := l.Limits(nil); len(got) != len(l.limits)+len(l.headers) || len(l.Uses(0, nil)) != len(got) {
+			t.Errorf("%s: %d limits and %d uses are shown", tt.name, len(got), len(l.Uses(0, nil)))
+		}
+		if len(l.headers) > 0 {
+			if l.headers[0].at = -1; len(l.Limits(nil)) != len(l.limits) || len(l.Uses(0, nil)) != len(l.limits) {
+				t.Errorf("%s: it is shown before a response", tt.name)
+			}
+			if l.headers[0].at, l.headers[0].gone = 0, true; len(l.Limits(nil)) != len(l.limits) || len(l.Uses(0, nil)) != len(l.limits) {
+				t.Errorf("%s: it is shown when it is gone", tt.name)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		do   func(*advertised)
+		used float64
+		free time.Duration // from 100 s on, for one of cost 4
+	}{
+		{"half of it", func(a *advertised) { a.left, a.spent = 40, 10 }, 30, 0},
+		{"all", func(a *advertised) { a.left, a.spent = 10, 10 }, 60, 20 * sec},
+		{"all but the last", func(a *advertised) { a.left, a.spent = 11, 10 }, 59, 0},
+		{"more than all", func(a *advertised) { a.left, a.spent = 0, 10 }, 60, 20 * sec},
+		{"less than nothing", func(a *advertised) { a.left = 70 }, 0, 0},
+		{"of cost, what does not fit", func(a *advertised) { a.left, a.perCost = 3, true }, 57, 20 * sec},
+		{"of an unknown size", func(a *advertised) { a.quota = 0 }, -1, 0},
+		{"it is over", func(a *advertised) { a.whole = 100 * sec }, 0, 0},
+		{"nobody says when it is over", func(a *advertised) { a.whole = 90 * sec }, 0, 0},
+		{"a bucket refills", func(a *advertised) { a.shape, a.left, a.slow = bucket, 10, 2 }, 30, 0},
+		{"an empty one does", func(a *advertised) { a.shape, a.left, a.slow, a.at = bucket, 0, 0.5, 100*sec }, 60, 2 * sec},
+		{"of which no rate is known", func(a *advertised) { a.shape, a.left = bucket, 0 }, 60, 20 * sec},
+		{"a sliding one, with others", func(a *advertised) { a.shape, a.longest, a.others, a.window = sliding, 10*sec, 5, 10*sec }, 15, 0},
+		{"a full one", func(a *advertised) { a.shape, a.longest, a.others, a.window = sliding, 10*sec, 50, 10*sec }, 60, sec + 10*ms},
+		{"one of which no reset is known", func(a *advertised) { a.shape, a.left = sliding, 20 }, 40, 0},
+	} {
+		a := header
+		a.at, a.whole, a.left = 90*sec, 120*sec, 60
+		tt.do(&a)
+		u := a.use(view{now: 100 * sec, h: sentEvenly(100*sec, sec, 100), mean: amounts{1, 4, 0}})
+		if math.Abs(u.Used-tt.used) > 1e-6 || (max(0, u.Free-100*sec)-tt.free).Abs() > ms {
+			t.Errorf("%s: %.2f in use, free in %v, want %v and %v", tt.name, u.Used, u.Free-100*sec, tt.used, tt.free)
 		}
 	}
 }
