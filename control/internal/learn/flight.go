@@ -11,8 +11,9 @@ type flight struct {
 	climb     float64
 	testAfter float64
 	untested  float64
-	soonInRow int   // consecutive refusals soon after one another
-	was       *rate // the rate that was held before
+	over      float64 // answers while more than size were in flight, in this test
+	soonInRow int     // consecutive refusals soon after one another
+	was       *rate   // the rate that was held before
 }
 
 func (l *flight) free(v view, _ float64) time.Duration {
@@ -27,10 +28,13 @@ func (*flight) takeBack()          {}
 
 func (l *flight) answered(v view) {
 	l.untested++
-	if l.untested > l.testAfter && v.calm > testAfterBlocks {
+	if float64(v.flying)+1 > l.size {
+		l.over++
+	}
+	if l.untested > l.testAfter && v.calm > testAfterBlocks && l.over >= l.climb {
 		l.size += l.climb // the tested size is confirmed
 		l.climb = max(1, l.size/20)
-		l.untested = l.testAfter / 2
+		l.untested, l.over = l.testAfter/2, 0
 	}
 }
 
@@ -56,7 +60,7 @@ func (l *flight) blame(v view, f refusal) {
 		l.size = min(l.size, f.others)
 	}
 	l.size = max(1, l.size)
-	l.climb, l.untested = 0, 0
+	l.climb, l.untested, l.over = 0, 0, 0
 }
 
 func (l *flight) room(v view) float64 { return l.size + l.climb - float64(v.flying) }

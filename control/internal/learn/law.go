@@ -344,7 +344,7 @@ func (l *Law) blocked(f refusal) {
 		return
 	}
 	most := maxEvidence
-	if l.block.ramping {
+	if l.block.ramping && f.sent-l.ramp.grew < rampSettled {
 		most = maxEvidence / 2 // everything grew at once
 	}
 	if r := l.rate(); r != nil && r.steep() && !l.penalty.on() && l.refuted == 0 {

@@ -663,3 +663,42 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		}
 	}
 }
+
+// A caller that is answered after 200 ms keeps one more attempt in flight from time to time,
+// and of five the fifth is refused: latency limits the attempts, and not the pace, which grows.
+func TestAPaceThatIsNotReachedExplainsNoNumberInFlight(t *testing.T) {
+	l := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour})
+	now, width, answers, rest, until := time.Duration(0), 1, 0, 30*sec, time.Duration(0)
+	var flying []time.Duration // when they were sent
+	refusals := 0
+	for now < 3*time.Minute && refusals < 10 {
+		at := never
+		if len(flying) < width {
+			at = l.Hold(now, 1)
+			if !l.Answered() && len(flying) > 0 {
+				at = never
+			}
+		}
+		if len(flying) > 0 && flying[0]+200*ms <= at {
+			sent := flying[0]
+			flying, now = flying[1:], sent+200*ms
+			l.Observe(Outcome{Sent: sent, Now: now, Class: Admitted, Estimate: 1, Cost: 1})
+			if answers++; answers >= 8 && now >= until && width < 5 {
+				answers, width = 0, width+1
+			}
+			continue
+		}
+		now = at
+		l.Sent(now, 1)
+		if len(flying) < 4 {
+			flying = append(flying, now)
+			continue
+		}
+		now += ms
+		l.Observe(Outcome{Sent: at, Now: now, Class: Refused, Estimate: 1})
+		refusals, width, until, rest = refusals+1, 4, now+rest, 2*rest
+	}
+	if b := l.Binding(); b.Kind != Flight || b.Size != 4 || refusals > 3 {
+		t.Errorf("%d refusals, holds %+v, want 4 in flight after 3", refusals, b)
+	}
+}

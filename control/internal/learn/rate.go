@@ -23,6 +23,7 @@ type rate struct {
 	bursty    bool          // a pace that carried many attempts was a burst's
 	newest    time.Duration // when the newest attempt was sent
 	apart     float64       // nanoseconds between recent attempts
+	idle      float64       // share of recent attempts that came later than the pace allowed
 
 	released time.Duration // when this cycle began
 	count    float64       // sent since, without refused ones
@@ -63,7 +64,7 @@ func (r *rate) plan(now time.Duration) {
 	most := min(maxStretch, max(minTest, testWithin.Seconds()*r.low))
 	r.stretch = min(max(2*price/span, minStretch), max(most, 30*price))
 	r.since = 0
-	r.newest, r.apart = now, 0
+	r.newest, r.apart, r.idle = now, 0, 0
 	r.due = now + seconds(1/r.pace())
 }
 
@@ -104,6 +105,11 @@ func (r *rate) sent(now time.Duration) {
 	gap := seconds(1 / r.pace())
 	smooth(&r.apart, min(float64(now-r.newest), 2*testedGap*float64(gap)), 0.1)
 	r.newest = now
+	late := 0.0
+	if r.due < now-gap/8 {
+		late = 1
+	}
+	r.idle += 0.1 * (late - r.idle)
 	if r.apart < testedGap*float64(gap) { // otherwise another limit delays, and the rate is not tested
 		r.since++
 	}
@@ -153,8 +159,8 @@ func (r *rate) refine() {
 	}
 }
 
-// steep reports whether the pace has grown much in this climb.
-func (r *rate) steep() bool { return r.pace() > steepness*r.low }
+// steep reports whether attempts come faster because the pace has grown much in this climb.
+func (r *rate) steep() bool { return r.pace() > steepness*r.low && r.idle < mostlyIdle }
 
 // compare finds out what predicts refusals better: the pace at the last refusal, as without
 // a burst, or the mean rate of the cycle.
@@ -297,6 +303,7 @@ type ramp struct {
 	every    float64 // nanoseconds between attempts
 	answers  int
 	at       time.Duration // the last step
+	grew     time.Duration // the last that increased the pace
 	admitted float64       // total admitted at that time
 }
 
@@ -311,6 +318,9 @@ func (r *ramp) answered(v view, sent time.Duration, fastest float64) bool {
 		was := r.every
 		r.every = max(r.every/r.step(v), fastest)
 		r.answers, r.at = 0, v.now
+		if r.every < was {
+			r.grew = v.now
+		}
 		return r.every < was
 	}
 	r.answers, r.at = 0, v.now

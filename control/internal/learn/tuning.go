@@ -22,6 +22,8 @@ const (
 	rampAnswers, rampPause = 2, 500 * time.Millisecond
 	rampStep, rampFlying   = 2.0, 12.0
 	minRampStep            = 1.25
+	// After this time what is in flight does not grow because of the ramp.
+	rampSettled = time.Second
 
 	// Rate.
 
@@ -58,8 +60,8 @@ const (
 	// it requires.
 	testedGap = 1.25
 	// If the pace has grown by more than this in a climb, more attempts are in flight
-	// because of it.
-	steepness = 1.05
+	// because of it, unless at least this share of attempts came later than it allowed.
+	steepness, mostlyIdle = 1.05, 0.5
 	// Beyond the bracket the pace grows as exp(beyond*y*y), with y in hundreds of attempts,
 	// or in fewer if the bracket is based on few; it grows faster beyond the first bracket.
 	beyond, firstBeyond, maxBeyond, minBeyond = 0.02, 0.04, 25.0, 30.0
