@@ -30,6 +30,10 @@ type Config struct {
 	// Factor is what the rate is multiplied by after a throttle under law "aimd", between
 	// 0 and 1. Default 0.5.
 	Factor float64
+	// Windows are the lengths of windows that you know of limits of, such as a minute for a
+	// limit of 60 a minute; at most 24 h. When the provider refuses, the law takes the
+	// limit first for one of such a length. Default: none; the law finds out.
+	Windows []time.Duration
 	// Tolerance is the burst tolerance: how much idle time is credited. Default
 	// twice the initial interval; negative means none.
 	Tolerance time.Duration
@@ -123,7 +127,7 @@ func resolve(c Config) (*settings, error) {
 // pacingOf returns the part of a Config that concerns pacing.
 func pacingOf(c Config) pacing.Config {
 	return pacing.Config{
-		Law: c.Law, Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Tolerance: c.Tolerance,
+		Law: c.Law, Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Windows: c.Windows, Tolerance: c.Tolerance,
 		JitterMin: c.JitterMin, JitterMax: c.JitterMax, MaxInFlight: c.MaxInFlight, MaxRetryAfter: c.MaxRetryAfter,
 		Breaker: c.Breaker, NoBreaker: c.NoBreaker, Passive: c.Passive, MaxPools: c.MaxPools,
 	}

@@ -19,7 +19,7 @@ type Cycle struct {
 }
 
 func newCycle(p *Params) Law {
-	return &Cycle{params: p, law: learn.New(learn.Config{Ceiling: p.Ceiling, Initial: p.Initial, Slowest: p.Slowest, Phase: p.Phase})}
+	return &Cycle{params: p, law: learn.New(learn.Config{Ceiling: p.Ceiling, Initial: p.Initial, Slowest: p.Slowest, Phase: p.Phase, Windows: p.Windows})}
 }
 
 // Name is "cycle".

@@ -122,6 +122,10 @@ type Params struct {
 	// Phase is the wall clock at instant 0, as the time since the Unix epoch. Law
 	// "cycle" finds windows with it that begin on the clock. Default 0.
 	Phase time.Duration
+	// Windows are the lengths of windows that the owner has configured limits for, such as a
+	// minute for 60 a minute; at most 24 h. When attempts are refused, law "cycle" first
+	// takes the limit for one of such a length. Default: none.
+	Windows []time.Duration
 	// Step is what a success takes off the interval ("aimd"). Default 100 ms.
 	Step time.Duration
 	// Factor is what a throttle multiplies the rate by ("aimd"), in (0, 1). Default 0.5.
@@ -156,6 +160,8 @@ func (p Params) Resolve() (Params, error) {
 		return p, fmt.Errorf("control: slowest is %v, must be at most 24h", p.Slowest)
 	case p.Phase < 0:
 		return p, fmt.Errorf("control: phase is %v, must not be negative", p.Phase)
+	case slices.ContainsFunc(p.Windows, func(d time.Duration) bool { return d <= 0 || d > 24*time.Hour }):
+		return p, fmt.Errorf("control: windows are %v, each must be above 0 and at most 24h", p.Windows)
 	case p.Step < 0:
 		return p, fmt.Errorf("control: step is %v, must not be negative", p.Step)
 	case !(p.Factor > 0 && p.Factor < 1):

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,10 +50,11 @@ type pacingSettings struct {
 	wait, call time.Duration
 	fleet      config.FleetMode
 	host, keys string // identify the credentials in a fleet
+	windows    string // lengths of the budget's windows
 }
 
 func settingsOf(p config.Provider) pacingSettings {
-	t := pacingSettings{*p.Pacing, p.MaxWait, p.CallTimeout, p.Fleet, p.Description.Upstream.Host, ""}
+	t := pacingSettings{*p.Pacing, p.MaxWait, p.CallTimeout, p.Fleet, p.Description.Upstream.Host, "", fmt.Sprint(windowsOf(p))}
 	for _, key := range keyNames(p) {
 		t.keys += secretOf(p, key) + "\n"
 	}
@@ -102,6 +104,7 @@ func newGovernor(name, key string, p config.Provider, on func(event.Event), join
 		Name: egress.ConnectionOf(name, key), Ceiling: p.Pacing.Ceiling, Initial: p.Pacing.Initial, Law: p.Pacing.Law,
 		Passive:     !p.Pacing.Conservative,
 		NoBreaker:   true, // the proxy has breakers by model and path
+		Windows:     windowsOf(p),
 		MaxInFlight: p.Pacing.MaxInFlight, MaxWait: p.MaxWait, PermitTimeout: p.CallTimeout,
 		MaxRetryAfter: maxRetryAfter,
 	}
@@ -112,6 +115,29 @@ func newGovernor(name, key string, p config.Provider, on func(event.Event), join
 		c.Fleet = join(key)
 	}
 	return headway.New(c)
+}
+
+// windowsOf returns the lengths of the windows of a provider's budget, which mostly is what
+// the provider allows. Those of tenants and agents are the owner's own.
+func windowsOf(p config.Provider) (all []time.Duration) {
+	if p.Quota == nil {
+		return nil
+	}
+	q := p.Quota.Quota
+	limits := []quota.Limits{q.Global}
+	for _, m := range q.Models {
+		limits = append(limits, m.Limits)
+	}
+	in := func(limited func(quota.Limits) bool, length time.Duration) {
+		if slices.ContainsFunc(limits, limited) {
+			all = append(all, length)
+		}
+	}
+	in(func(l quota.Limits) bool {
+		return l.CallsPerMinute+l.TokensPerMinute+l.InputTokensPerMinute+l.OutputTokensPerMinute > 0
+	}, time.Minute)
+	in(func(l quota.Limits) bool { return l.MaxDailyCalls+l.MaxDailyTokens > 0 }, 24*time.Hour)
+	return all
 }
 
 // newGovernors returns the pacing governors for a configuration. It keeps a governor whose

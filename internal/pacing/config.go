@@ -19,6 +19,7 @@ type Config struct {
 	Ceiling, Initial     time.Duration
 	Step                 time.Duration
 	Factor               float64
+	Windows              []time.Duration
 	Tolerance            time.Duration
 	JitterMin, JitterMax time.Duration
 	MaxInFlight          int
@@ -65,7 +66,7 @@ func (c Config) Resolve() (*Rules, error) {
 		c.Ceiling = noCeiling
 	}
 	params, err := control.Params{
-		Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Phase: c.Phase,
+		Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Windows: c.Windows, Phase: c.Phase,
 	}.Resolve()
 	if err != nil {
 		return nil, err

@@ -151,7 +151,7 @@ func coreConfig(s *scenario.Scenario, law string, seed uint64, i int) pacing.Con
 		places *= s.Clients
 	}
 	return pacing.Config{
-		Law: law, Ceiling: s.Owner.Ceiling, Initial: s.Owner.Initial, Passive: s.Owner.Passive,
+		Law: law, Ceiling: s.Owner.Ceiling, Initial: s.Owner.Initial, Passive: s.Owner.Passive, Windows: s.Owner.Windows,
 		MaxInFlight: places, Seed: mix(seed, uint64(i)), Phase: time.Duration(start(s).UnixNano()),
 	}
 }

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -70,6 +71,46 @@ var usual = [...]time.Duration{
 	15 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
+// candidates are lengths that windows may well have.
+type candidates struct {
+	all   []time.Duration
+	first int // how many of them the owner configured, or the provider publishes
+}
+
+// expect adds lengths of windows that the owner configured or the provider publishes.
+func (l *Law) expect(lengths ...time.Duration) {
+	first := slices.Clone(l.likely.configured())
+	for _, u := range lengths {
+		if u > 0 && !slices.Contains(first, u) {
+			first = append(first, u)
+		}
+	}
+	if len(first) > 0 {
+		l.likely = &candidates{append(first, usual[:]...), len(first)}
+	}
+}
+
+// configured returns the lengths that the owner configured or the provider publishes.
+func (c *candidates) configured() []time.Duration {
+	if c == nil {
+		return nil
+	}
+	return c.all[:c.first:c.first]
+}
+
+// has reports whether a length is configured.
+func (c *candidates) has(length time.Duration) bool {
+	return slices.Contains(c.configured(), length)
+}
+
+// lengths returns all lengths, the configured ones first.
+func (c *candidates) lengths() []time.Duration {
+	if c == nil {
+		return usual[:]
+	}
+	return c.all
+}
+
 // newly reports whether a refusal advertises a new wait, and not just the rest of the one
 // before. A new wait may be right even if the former was wrong.
 func (b *block) newly(wait time.Duration) bool {
@@ -132,7 +173,7 @@ func (l *Law) ends(now, wait time.Duration) bool {
 			break
 		}
 	}
-	for _, u := range usual {
+	for _, u := range l.likely.lengths() {
 		if u < penaltyLongest {
 			continue
 		}
@@ -153,7 +194,7 @@ func (b *block) rarely(age time.Duration) time.Duration {
 // next returns the wait before a canary at now. expected is the instant at which the limits
 // expect room, from is when a window may have begun, and phase is the wall clock at instant
 // 0.
-func (b *block) next(now, trip, expected, from, phase, penalty time.Duration) time.Duration {
+func (b *block) next(now, trip, expected, from, phase, penalty time.Duration, likely *candidates) time.Duration {
 	if b.outage {
 		return min(max(2*b.wait, outageFirst), max(outageLongest, (now-b.noticed)/4))
 	}
@@ -192,14 +233,12 @@ func (b *block) next(now, trip, expected, from, phase, penalty time.Duration) ti
 			best = w
 		}
 	}
-	for _, u := range usual {
-		if b.punished {
-			break
+	if !b.punished {
+		for _, u := range likely.lengths() {
+			for _, end := range b.windowEnds(u, from, phase).all() {
+				try(end + late(u, trip))
+			}
 		}
-		late := trip + u/500 // few attempts go at the start of a window
-		try(from + u + late)
-		try(b.began + u + late)
-		try(b.began + u - (b.began+phase)%u + late)
 	}
 	if expected > now {
 		try(expected)
@@ -210,22 +249,64 @@ func (b *block) next(now, trip, expected, from, phase, penalty time.Duration) ti
 	return min(best, maxSilence)
 }
 
-// within returns the instant of the canary for a block that ends between two instants: a
-// common one, or else the middle, which halves the range.
-func (b *block) within(now, low, high, trip, from, phase time.Duration) time.Duration {
+// windowEnds is when a window of one length ends that was used up when a block began: one that
+// began at the last release, one that begins with the clock, and one that the refused attempt
+// began.
+type windowEnds struct{ released, clock, refused time.Duration }
+
+func (b *block) windowEnds(length, from, phase time.Duration) windowEnds {
+	return windowEnds{from + length, begins(b.began, length, phase) + length, b.began + length}
+}
+
+func (e windowEnds) all() [3]time.Duration {
+	return [...]time.Duration{e.released, e.refused, e.clock}
+}
+
+// late returns how long after the end of a window a canary goes: few attempts go at the start
+// of a window.
+func late(length, trip time.Duration) time.Duration { return trip + length/500 }
+
+// awaits returns the wait before the next canary once the first one was refused, which rules
+// out most limits that have room again soon: until a window ends that the owner configured a
+// limit for, if that is not much longer than it would wait otherwise.
+func (b *block) awaits(now, trip, from, phase time.Duration, likely *candidates) time.Duration {
+	if b.refusals == 1 || b.punished || b.outage || b.explained {
+		return b.wait
+	}
+	best, most := never, time.Duration(configuredWait*float64(b.wait))
+	for _, u := range likely.configured() {
+		for _, end := range b.windowEnds(u, from, phase).all() {
+			if w := end + late(u, trip) - now; w >= firstCanary && w <= min(best, most) {
+				best = w
+			}
+		}
+	}
+	if best == never {
+		return b.wait
+	}
+	return best
+}
+
+// within returns the instant of the canary for a block that ends between two instants: one at
+// which a configured window ends, or else a usual one, the longest first, or else the middle,
+// which halves the range.
+func (b *block) within(now, low, high, trip, from, phase time.Duration, likely *candidates) time.Duration {
 	low = max(low, now)
 	if high <= low {
 		return now
 	}
-	for i := len(usual) - 1; i >= 0; i-- {
-		u := usual[i]
+	found := low + (high-low)/2
+	for i, u := range likely.lengths() {
 		for _, at := range [...]time.Duration{from + u, b.began + u, now - (now+phase)%u + u} {
-			if at += trip + u/500; at > low && at < high {
-				return at
+			if at += late(u, trip); at > low && at < high {
+				if found = at; i < len(likely.configured()) {
+					return found
+				}
+				break
 			}
 		}
 	}
-	return low + (high-low)/2
+	return found
 }
 
 // contended returns the longest wait after a canary that found an advertised limit used up

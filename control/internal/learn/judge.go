@@ -279,7 +279,27 @@ func (l *Law) holdWindow(v view, b *block) {
 		return ok && w.lone && w.low < high && w.high > low
 	})
 	w := newWindow(from, size, min(b.noticed-l.freed, low)/3, low, high, b.release-b.lastRefused, b.pace)
+	l.configured(v, b, w)
 	l.hold(w)
+}
+
+// configured takes a new window for one that the owner configured a limit for, if the block
+// ended when such a window does, or may have.
+func (l *Law) configured(v view, b *block, w *window) {
+	for _, length := range l.likely.configured() {
+		ends := b.windowEnds(length, l.freed, l.cfg.Phase)
+		switch ended := func(end time.Duration) bool { return end > b.lastRefused && end <= b.release }; {
+		case ended(ends.released):
+		case ended(ends.clock):
+			for u := range w.size {
+				w.size[u] = v.h.until(unit(u), b.began) - v.h.until(unit(u), max(l.freed, ends.clock-length)-1)
+			}
+		default:
+			continue
+		}
+		w.low, w.high, w.from = max(w.low, length-length/50), length, v.now+min(length, maxFold)
+		return
+	}
 }
 
 // penalize treats blocks of that length as a penalty on a rate of at least that many attempts

@@ -35,6 +35,9 @@ type Config struct {
 	Ceiling, Initial, Slowest time.Duration
 	// Phase is the wall clock at instant 0, since the Unix epoch.
 	Phase time.Duration
+	// Windows are the lengths of the windows that the owner has configured limits for.
+	// Refusals are first taken for the provider's limit of such a length.
+	Windows []time.Duration
 }
 
 // Class says how an attempt ended, as far as the law is concerned.
@@ -89,6 +92,7 @@ type Law struct {
 	episodes *episodes // nil at the start
 	spans    spans
 	headers  []advertised
+	likely   *candidates
 
 	epoch       time.Duration // refusals of attempts sent until then are already counted
 	freed       time.Duration // the last release of a long block
@@ -109,6 +113,7 @@ type Law struct {
 // New returns a law that has learned nothing.
 func New(cfg Config) *Law {
 	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}
+	l.expect(cfg.Windows...)
 	l.ramp.every = float64(cfg.Initial)
 	l.mean = amounts{1, 1, 0}
 	return l
@@ -118,7 +123,7 @@ func New(cfg Config) *Law {
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
-		phase: l.cfg.Phase, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), calm: float64(l.clock-l.lastRelease) / float64(l.lastBlock+1),
+		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), calm: float64(l.clock-l.lastRelease) / float64(l.lastBlock+1),
 	}
 }
 
@@ -387,12 +392,14 @@ func (l *Law) pace(v view, t time.Duration) float64 {
 func (l *Law) plan(f refusal) {
 	b := &l.block
 	v := l.view()
-	expected := l.clock
+	expected, sure := l.clock, false
 	if b.blamed >= 0 && !b.outage {
 		if at := l.limits[b.blamed].free(v, 1); at != never {
 			expected = max(expected, at)
 		}
-		if w, ok := l.limits[b.blamed].(*window); ok && w.lone && b.refusals == 1 {
+		w, ok := l.limits[b.blamed].(*window)
+		sure = ok && !w.lone
+		if ok && w.lone && b.refusals == 1 {
 			// Half of the wait, to find out whether the window is shorter.
 			at := v.h.newest(w.unit, f.sent, w.size[w.unit]) + w.low
 			expected = max(expected, l.clock+(at-l.clock)/2)
@@ -400,7 +407,7 @@ func (l *Law) plan(f refusal) {
 			expected = max(expected, l.clock+time.Duration(evenWait*w.interval(v)))
 		} else if ok && w.clock == 0 && !w.lone && !w.settled() {
 			low, high := w.between(v, b)
-			expected = b.within(l.clock, low, high, time.Duration(l.trip), l.freed, l.cfg.Phase)
+			expected = b.within(l.clock, low, high, time.Duration(l.trip), l.freed, l.cfg.Phase, l.likely)
 		}
 	}
 	trip := time.Duration(l.trip)
@@ -417,7 +424,10 @@ func (l *Law) plan(f refusal) {
 	if b.exact {
 		b.wait = f.wait + trip
 	} else {
-		b.wait = b.next(l.clock, trip, expected, l.freed, l.cfg.Phase, l.penaltyWait())
+		b.wait = b.next(l.clock, trip, expected, l.freed, l.cfg.Phase, l.penaltyWait(), l.likely)
+		if !sure {
+			b.wait = b.awaits(l.clock, trip, l.freed, l.cfg.Phase, l.likely)
+		}
 	}
 	if !f.limited && f.wait == 0 {
 		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/2)) // it may be an outage
@@ -484,13 +494,4 @@ func (l *Law) sustained() float64 {
 		ns = max(ns, l.headers[i].interval())
 	}
 	return ns
-}
-
-// smooth updates an exponentially weighted mean; 0 means no value yet.
-func smooth(mean *float64, x, gain float64) {
-	if *mean == 0 {
-		*mean = x
-	} else {
-		*mean += gain * (x - *mean)
-	}
 }

@@ -30,6 +30,7 @@ type limit interface {
 type view struct {
 	now, last time.Duration // last is when the newest attempt was sent
 	phase     time.Duration // the wall clock at instant 0
+	likely    *candidates   // lengths of windows
 	guard     time.Duration // how much later than another an attempt may arrive
 	latency   float64       // nanoseconds
 	jitter    float64       // variation of the latency

@@ -290,7 +290,7 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"and at most half a minute", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 30 * sec},
 	} {
 		// Half past an hour and a bit: no common instant is near.
-		if got := tt.b.next(0, 0, tt.expected, -7*time.Hour, 1801*sec, 0); got < tt.want || got > 2*tt.want {
+		if got := tt.b.next(0, 0, tt.expected, -7*time.Hour, 1801*sec, 0, nil); got < tt.want || got > 2*tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

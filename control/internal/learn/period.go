@@ -38,7 +38,7 @@ type period struct {
 // ended at one of its instants, with the same number of attempts since the instant
 // before.
 func (s *spans) period(v view) (period, bool) {
-	for _, length := range usual {
+	for _, length := range v.likely.lengths() {
 		if f, ok := s.fit(v, length, true); ok {
 			return period{length, length, f.size, !f.slides}, true
 		}
@@ -106,6 +106,9 @@ func (s *spans) fit(v view, length time.Duration, clock bool) (fit, bool) {
 			kept++ // a rate has room again soon
 		}
 	}
+	if v.likely.has(length) {
+		chance, kept = 0, kept+1 // the owner vouches for it
+	}
 	if chance > odds || kept < 2 || most < 2 || most-least > max(1, most/30) {
 		return fit{}, false
 	}
@@ -163,7 +166,7 @@ func (s *spans) counted(v view, blocks int, began, sent, low, high time.Duration
 	if blocks < s.n {
 		before = s.ring[blocks].high
 	}
-	for _, u := range usual {
+	for _, u := range v.likely.lengths() {
 		if u < low || u > high {
 			continue
 		}

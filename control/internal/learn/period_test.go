@@ -201,7 +201,7 @@ func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
 		{111 * sec, 114 * sec, 112500 * ms},
 		{90 * sec, 95 * sec, 100 * sec}, // over
 	} {
-		if got := b.within(100*sec, tt.low, tt.high, 0, 0, 0); (got - tt.want).Abs() > 130*ms {
+		if got := b.within(100*sec, tt.low, tt.high, 0, 0, 0, nil); (got - tt.want).Abs() > 130*ms {
 			t.Errorf("from %v to %v: at %v, want %v", tt.low, tt.high, got, tt.want)
 		}
 	}

@@ -331,3 +331,12 @@ func (r *ramp) answered(v view, sent time.Duration, fastest float64) bool {
 func (*ramp) step(v view) float64 {
 	return max(minRampStep, min(rampStep, 1+rampFlying/float64(v.flying+1)))
 }
+
+// smooth updates an exponentially weighted mean; 0 means no value yet.
+func smooth(mean *float64, x, gain float64) {
+	if *mean == 0 {
+		*mean = x
+	} else {
+		*mean += gain * (x - *mean)
+	}
+}

@@ -228,6 +228,7 @@ func (l *Law) Assume(found []Found) error {
 		switch x := x.(type) {
 		case *window:
 			x.published, x.slack = true, x.high/assumedSlack
+			l.expect(x.high)
 		case *flight:
 			x.testAfter = math.Inf(1)
 		}

@@ -187,6 +187,9 @@ const (
 	// canary waits at most this long, or twice the time until all units have returned. After
 	// every second refusal it waits twice as long, up to the maximum.
 	minContended, maxContended = 10 * time.Second, time.Minute
+	// It goes when a window ends that the owner configured a limit for, if that takes at most
+	// this many times as long as it would wait otherwise.
+	configuredWait = 5.0
 	// For longer waits a common instant may be somewhat earlier.
 	farAway = 5 * time.Minute
 	// In a block that canaries do not lengthen, the next one waits an eighth of the block's

@@ -32,12 +32,24 @@ func Format(s *Scenario) []byte {
 		if s.Owner.Passive {
 			start = ", start: " + startPassive
 		}
-		f.line("owner: {ceiling: %s, initial: %s%s}", figure.Duration(s.Owner.Ceiling), figure.Duration(s.Owner.Initial), start)
+		f.line("owner: {ceiling: %s, initial: %s%s%s}", figure.Duration(s.Owner.Ceiling), figure.Duration(s.Owner.Initial), start, windows(s.Owner.Windows))
 	}
 	f.workload(&s.Workload)
 	f.line("provider:")
 	f.provider(&s.Provider)
 	return []byte(f.String())
+}
+
+// windows is the field of the lengths that the owner knows of, if there are any.
+func windows(all []time.Duration) string {
+	if len(all) == 0 {
+		return ""
+	}
+	words := make([]string, len(all))
+	for i, w := range all {
+		words[i] = figure.Duration(w)
+	}
+	return ", windows: [" + strings.Join(words, ", ") + "]"
 }
 
 // link writes the link between a fleet and its server.

@@ -107,9 +107,14 @@ func fleet(root mapping, horizon time.Duration, clients int) (bool, *Link) {
 
 func owner(root mapping) Owner {
 	o := Owner{Ceiling: DefaultCeiling, Initial: DefaultInitial}
-	if m, ok := root.section("owner", "ceiling", "initial", "start"); ok {
+	if m, ok := root.section("owner", "ceiling", "initial", "start", "windows"); ok {
 		o.Ceiling = m.duration("ceiling", o.Ceiling, time.Microsecond, 24*time.Hour)
 		o.Initial = m.duration("initial", o.Initial, time.Microsecond, 24*time.Hour)
+		for _, n := range m.list("windows") {
+			if w := span(n, 0, time.Second, 24*time.Hour); w > 0 {
+				o.Windows = append(o.Windows, w)
+			}
+		}
 		o.Passive = word(m, "start", startConservative, startConservative, startPassive) == startPassive
 	}
 	o.Initial = max(o.Initial, o.Ceiling)
@@ -269,10 +274,14 @@ func (m mapping) number(field string, otherwise, low, high float64, open bool) f
 
 // duration reads a duration from low to high, inclusive.
 func (m mapping) duration(field string, otherwise, low, high time.Duration) time.Duration {
-	n := m.Take(field)
-	if n == nil {
-		return otherwise
+	if n := m.Take(field); n != nil {
+		return span(n, otherwise, low, high)
 	}
+	return otherwise
+}
+
+// span reads a node as a duration.
+func span(n *configfile.Node, otherwise, low, high time.Duration) time.Duration {
 	d, err := ParseDuration(scalar(n))
 	switch {
 	case err != nil:

@@ -116,6 +116,8 @@ type Owner struct {
 	// Passive holds attempts back by the ceiling alone until the provider first refuses one
 	// or advertises a limit.
 	Passive bool
+	// Windows are the lengths of the windows that the owner knows of, as from a budget.
+	Windows []time.Duration
 }
 
 // The starts of a client.

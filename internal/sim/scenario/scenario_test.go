@@ -25,7 +25,7 @@ description: |
 horizon: 1h
 clients: 3                     # comments are fine
 fleet: true
-owner: {ceiling: 10ms, initial: 1s, start: passive}
+owner: {ceiling: 10ms, initial: 1s, start: passive, windows: [1m, 90s]}
 workload:
   kind: open
   rate: 20/s
@@ -71,7 +71,7 @@ func TestParseReadsEverything(t *testing.T) {
 	want := &scenario.Scenario{
 		Name: "github-primary", Description: "Everything at once.\n",
 		Horizon: time.Hour, Clients: 3, Fleet: true,
-		Owner: scenario.Owner{Ceiling: 10 * time.Millisecond, Initial: time.Second, Passive: true},
+		Owner: scenario.Owner{Ceiling: 10 * time.Millisecond, Initial: time.Second, Passive: true, Windows: []time.Duration{time.Minute, 90 * time.Second}},
 		Workload: scenario.Workload{
 			Kind: scenario.Open, Rate: rate(20, time.Second), MaxInFlight: 32,
 			Cost: scenario.Cost{Mean: 1.5, Spread: 0.25},
@@ -231,6 +231,7 @@ func TestEachProblemIsNamedWhereItIs(t *testing.T) {
 		{"name: x\nfleet: {trip: 1ms, faults: [{at: 1m, for: 1m, kind: away}, {at: 90s, for: 1s, kind: away}]}", "fleet.faults[1].at: is before the end of the fault before; want faults one after the other"},
 		{"name: x\nowner: 1s", `2:8: owner: is a text; want a mapping`},
 		{"name: x\nowner: {ceiling: 0s}", `2:18: owner.ceiling: is "0s"; want from 1µs to 1d`},
+		{"name: x\nowner: {windows: [1m, 0s]}", `2:23: owner.windows[1]: is "0s"; want from 1s to 1d`},
 		{"name: x\nowner: {start: fast}", `2:16: owner.start: is "fast"; want one of conservative, passive`},
 		{"name: x\nowner: {ceiling: -1s}", `2:18: owner.ceiling: is "-1s"; want from 1µs to 1d`},
 		{"name: x\nworkload: {kind: closed}", `2:18: workload.kind: is "closed"; want one of backlog, open, bulk`},
