@@ -3,6 +3,7 @@ package control_test
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -324,7 +325,7 @@ const day = 24 * time.Hour
 
 func TestParamsMayBeTheirBounds(t *testing.T) {
 	for _, p := range []control.Params{
-		{Ceiling: 1}, {Ceiling: day}, {Initial: day}, {Slowest: day}, {Phase: 0}, {Phase: 1}, {Step: 1},
+		{Ceiling: 1}, {Ceiling: day}, {Initial: day}, {Slowest: day}, {Phase: 0}, {Phase: 1}, {Step: 1}, {Windows: []time.Duration{1, day}},
 		{Factor: math.SmallestNonzeroFloat64}, {Factor: math.Nextafter(1, 0)},
 	} {
 		if got, err := p.Resolve(); err != nil || got.Initial < got.Ceiling || got.Slowest < got.Initial {
@@ -339,6 +340,8 @@ func TestParamsMayBeTheirBounds(t *testing.T) {
 		{control.Params{Initial: day + 1}, "initial is"},
 		{control.Params{Slowest: day + 1}, "slowest is"},
 		{control.Params{Phase: -1}, "phase is -1ns"},
+		{control.Params{Windows: []time.Duration{time.Minute, 0}}, "windows are [1m0s 0s]"},
+		{control.Params{Windows: []time.Duration{day + 1}}, "windows are [24h0m0.000000001s]"},
 		{control.Params{Factor: -0.1}, "factor is -0.1"},
 	} {
 		if _, err := tt.p.Resolve(); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -346,7 +349,7 @@ func TestParamsMayBeTheirBounds(t *testing.T) {
 		}
 	}
 	p, err := control.Params{}.Resolve()
-	if want := (control.Params{Ceiling: 250 * ms, Initial: sec, Slowest: 10 * time.Minute, Step: 100 * ms, Factor: 0.5}); err != nil || p != want {
+	if want := (control.Params{Ceiling: 250 * ms, Initial: sec, Slowest: 10 * time.Minute, Step: 100 * ms, Factor: 0.5}); err != nil || !reflect.DeepEqual(p, want) {
 		t.Errorf("by default %+v, %v, want %+v", p, err, want)
 	}
 	if law, err := control.New("", &p); err != nil || law.Name() != "cycle" {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -54,6 +55,34 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	}
 	if _, err := os.Stat(path + ".new"); !os.IsNotExist(err) {
 		t.Errorf("what it wrote beside it is left: %v", err)
+	}
+}
+
+func TestTheLawIsToldTheWindowsOfTheBudget(t *testing.T) {
+	const start = "providers: {a: {api: openai, pass_through: true, pacing: {}"
+	for _, tt := range []struct {
+		budget string
+		want   []time.Duration
+	}{
+		{"", nil},
+		{", quota: {global: {calls_per_minute: 60}}", []time.Duration{time.Minute}},
+		{", quota: {models: {m: {output_tokens_per_minute: 900}}}", []time.Duration{time.Minute}},
+		{", quota: {models: {m: {calls_per_minute: 60, max_daily_tokens: 9}}}", []time.Duration{time.Minute, 24 * time.Hour}},
+		{", quota: {global: {max_daily_calls: 9}, tenants: {t: {calls_per_minute: 5}}}", []time.Duration{24 * time.Hour}},
+	} {
+		c, err := config.Read("h.yaml", []byte(start+tt.budget+"}}"), func(string) string { return "" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := c.Providers[0]
+		if got := windowsOf(p); !slices.Equal(got, tt.want) {
+			t.Errorf("%q: %v, want %v", tt.budget, got, tt.want)
+		}
+		without := p
+		without.Quota = nil
+		if same := settingsOf(p) == settingsOf(without); same != (tt.want == nil) {
+			t.Errorf("%q: the pacing is kept without the budget: %v", tt.budget, same)
+		}
 	}
 }
 

@@ -361,3 +361,29 @@ func TestTheInformedClientKnowsPools(t *testing.T) {
 		t.Errorf("goodput %v, %d throttled, %+v", show(r.GoodputRatio), r.Throttled, r.Pools)
 	}
 }
+
+// TestAConfiguredWindowEndsTheWait: with 60 a minute and no wait in the refusals, a client that
+// knows of the minute never waits for much longer, and one that does not waits for two.
+func TestAConfiguredWindowEndsTheWait(t *testing.T) {
+	longest := func(owner, limit string, seed uint64) float64 {
+		s, err := scenario.Parse("minute.yaml", []byte("name: minute\nhorizon: 30m\nowner: {ceiling: 10ms, start: passive"+owner+`}
+workload: {kind: open, rate: 2.5/s}
+provider:
+  latency: {p50: 120ms, p99: 300ms}
+  throttle: {retry_after: none}
+  limits: [{limit: 60, window: 1m, `+limit+"}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run(t, s, sim.Options{Law: control.DefaultLaw, Seed: seed}).LongestBlockS
+	}
+	for _, limit := range []string{"kind: fixed_window, align: epoch", "kind: fixed_window, align: first", "kind: sliding_window"} {
+		without, with := 0.0, 0.0
+		for seed := range uint64(5) {
+			without, with = max(without, longest("", limit, seed)), max(with, longest(", windows: [1m]", limit, seed))
+		}
+		if t.Logf("%s: at most %.0f s, without the window %.0f s", limit, with, without); with > 75 || without < 90 {
+			t.Errorf("%s: at most %.0f s, and %.0f s without the window; want 75 s", limit, with, without)
+		}
+	}
+}

@@ -194,14 +194,67 @@ func TestARefusalOfAWindow(t *testing.T) {
 	}
 }
 
+func TestACanaryWaitsForTheEndOfAConfiguredWindow(t *testing.T) {
+	minute := New(Config{Ceiling: 1, Initial: 1, Windows: []time.Duration{time.Minute}}).likely
+	late := minute.configured()[0] / 500
+	for _, tt := range []struct {
+		name   string
+		b      block
+		likely *candidates
+		now    time.Duration
+		want   time.Duration
+	}{
+		{"which the last release began", block{refusals: 3, wait: 9 * sec, began: 75 * sec}, minute, 88 * sec, 22*sec + late},
+		{"which the clock ends", block{refusals: 4, wait: 9 * sec, began: 75 * sec}, minute, 112 * sec, 8*sec + late},
+		{"which the refused attempt began", block{refusals: 5, wait: 9 * sec, began: 75 * sec}, minute, 125 * sec, 10*sec + late},
+		{"once all have ended as before", block{refusals: 6, wait: 9 * sec, began: 75 * sec}, minute, 140 * sec, 9 * sec},
+		{"the first goes as always", block{refusals: 1, wait: sec, began: 75 * sec}, minute, 75 * sec, sec},
+		{"not for many times as long as otherwise", block{refusals: 2, wait: 3 * sec, began: 75 * sec}, minute, 76 * sec, 3 * sec},
+		{"not under a penalty", block{refusals: 3, wait: 9 * sec, began: 75 * sec, punished: true}, minute, 88 * sec, 9 * sec},
+		{"not in an outage", block{refusals: 3, wait: 9 * sec, began: 75 * sec, outage: true}, minute, 88 * sec, 9 * sec},
+		{"not in a block that an advertised limit explains", block{refusals: 3, wait: 9 * sec, began: 75 * sec, explained: true}, minute, 88 * sec, 9 * sec},
+		{"nor if none is configured", block{refusals: 3, wait: 9 * sec, began: 75 * sec}, nil, 88 * sec, 9 * sec},
+	} {
+		if got := tt.b.awaits(tt.now, 0, 50*sec, 0, tt.likely); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestAConfiguredLengthIsBelievedSooner: one of 70 s is none of the usual ones.
+func TestAConfiguredLengthIsBelievedSooner(t *testing.T) {
+	for _, configured := range []bool{false, true} {
+		cfg := Config{Ceiling: 1, Initial: 1}
+		if configured {
+			cfg.Windows = []time.Duration{70 * sec}
+		}
+		l := New(cfg)
+		for now := time.Duration(0); now < 30*sec; now += sec {
+			l.h.add(now, amounts{1, 1, 0})
+		}
+		l.clock = 72 * sec
+		l.block = block{began: 30 * sec, noticed: 30 * sec, lastRefused: 40 * sec, release: 72 * sec, pace: 1, refusals: 4, blamed: -1}
+		l.ended(l.view())
+		w := l.limits[0].(*window)
+		if got := w.length(l.clock); configured != (got == 70*sec) || !configured && got != 72*sec || w.size[attempts] != 30 {
+			t.Errorf("configured %v: %v of %v, want 30 in 70s or in 72s", configured, w.size[attempts], got)
+		}
+	}
+}
+
 func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
 	b := block{began: 100 * sec}
-	for _, tt := range []struct{ low, high, want time.Duration }{
-		{110 * sec, 130 * sec, 120*sec + 120*ms}, // two minutes of the clock
-		{111 * sec, 114 * sec, 112500 * ms},
-		{90 * sec, 95 * sec, 100 * sec}, // over
+	some := New(Config{Ceiling: 1, Initial: 1, Windows: []time.Duration{23 * sec, 15 * sec}}).likely
+	for _, tt := range []struct {
+		low, high, want time.Duration
+		likely          *candidates
+	}{
+		{110 * sec, 130 * sec, 120*sec + 120*ms, nil}, // two minutes of the clock
+		{110 * sec, 130 * sec, 123 * sec, some},       // a configured length, and the first of two
+		{111 * sec, 114 * sec, 112500 * ms, nil},
+		{90 * sec, 95 * sec, 100 * sec, nil}, // over
 	} {
-		if got := b.within(100*sec, tt.low, tt.high, 0, 0, 0, nil); (got - tt.want).Abs() > 130*ms {
+		if got := b.within(100*sec, tt.low, tt.high, 0, 0, 0, tt.likely); (got - tt.want).Abs() > 130*ms {
 			t.Errorf("from %v to %v: at %v, want %v", tt.low, tt.high, got, tt.want)
 		}
 	}
