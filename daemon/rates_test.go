@@ -58,7 +58,7 @@ func TestRatesSurviveTheirFile(t *testing.T) {
 	}
 }
 
-func TestTheLawIsToldTheWindowsOfTheBudget(t *testing.T) {
+func TestTheLawTriesTheWindowsOfTheBudget(t *testing.T) {
 	const start = "providers: {a: {api: openai, pass_through: true, pacing: {}"
 	for _, tt := range []struct {
 		budget string
