@@ -201,7 +201,7 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"not more", block{refusals: 7, wait: 10 * time.Minute}, 0, 1080 * sec, far, 0, 0, 15 * time.Minute},
 	} {
 		b := hours(tt.b)
-		if got := b.next(0, tt.trip, tt.expected, tt.from, tt.phase, tt.penalty); (got - tt.want).Abs() > ms {
+		if got := b.next(0, tt.trip, tt.expected, tt.from, tt.phase, tt.penalty, nil); (got - tt.want).Abs() > ms {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
