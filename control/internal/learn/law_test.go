@@ -3,6 +3,7 @@ package learn
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -700,5 +701,123 @@ func TestAPaceThatIsNotReachedExplainsNoNumberInFlight(t *testing.T) {
 	}
 	if b := l.Binding(); b.Kind != Flight || b.Size != 4 || refusals > 3 {
 		t.Errorf("%d refusals, holds %+v, want 4 in flight after 3", refusals, b)
+	}
+}
+
+// A refusal at 100 s of one of ten attempts in flight, of which three were usual.
+func TestHowABlockBegins(t *testing.T) {
+	sized := func(n float64, w window) *window {
+		w.size, w.climb, w.low, w.high = amounts{n, n, 0}, max(1, w.climb), time.Minute, time.Minute
+		return &w
+	}
+	climbing := func(high float64) *rate {
+		r := newRate(0, 10, high)
+		r.cycles, r.since = 3, r.stretch
+		return r
+	}
+	room := func(left float64) func(*Law, *refusal) {
+		return func(l *Law, f *refusal) {
+			l.headers = []advertised{{shaper: newShaper(fixed), quota: 100, left: left, remained: left, refused: 100 * sec, share: 1, explainedAt: -1000}}
+			f.limited = false
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		limits   []limit
+		do       func(*Law, *refusal)
+		blamed   int
+		flags    string
+		evidence float64 // for a limit in flight
+		soonest  time.Duration
+	}{
+		{"in the ramp, which has just grown", nil, func(l *Law, _ *refusal) { l.allAdmitted, l.ramp.grew = 99, 100*sec-rampSettled+1 }, -1, "ramping", maxEvidence / 2, sec},
+		{"in the ramp, which grows no more", nil, func(l *Law, _ *refusal) { l.allAdmitted, l.ramp.grew = 99, 100*sec-rampSettled }, -1, "ramping", maxEvidence, sec},
+		{"a hundred attempts after its last step", nil, func(*Law, *refusal) {}, -1, "", maxEvidence, sec},
+		{"a full window", []limit{climbing(10.2), sized(230, window{})}, nil, 1, "paced", maxEvidence, sec},
+		{"the fuller one of two", []limit{sized(236, window{}), sized(230, window{})}, nil, 1, "", maxEvidence, sec},
+		{"a rate", []limit{climbing(10.2), sized(2000, window{})}, nil, 0, "paced", maxEvidence, sec},
+		{"a new one", []limit{newRate(0, 10, 10.2)}, nil, 0, "", maxEvidence, sec},
+		{"one that has grown: more are in flight because of that", []limit{climbing(11)}, nil, 0, "paced", 0, sec},
+		{"under a penalty it has not", []limit{climbing(11)}, func(l *Law, _ *refusal) { l.penalty.length = sec }, 0, "paced", maxEvidence, sec},
+		{"a window had been refuted", []limit{climbing(11)}, func(l *Law, _ *refusal) { l.refuted = 1 }, 0, "paced", maxEvidence, sec},
+		{"a limit in flight", []limit{&flight{size: 11}}, nil, 0, "", maxEvidence, sec},
+		{"whose blocks were brief", []limit{&flight{size: 11}}, func(l *Law, _ *refusal) { l.brief = 1 }, 0, "", maxEvidence, sec / 2},
+		{"often", []limit{&flight{size: 11}}, func(l *Law, _ *refusal) { l.brief = 9 }, 0, "", maxEvidence, 485 * ms},
+		{"a larger one", []limit{&flight{size: 13}}, nil, -1, "", maxEvidence, sec},
+		{"an advertised limit explains it", []limit{sized(230, window{climb: 1.1})}, room(0), -1, "explained, window tested", 0, sec},
+		{"there is room, and as many as usual are in flight: an outage", nil, func(l *Law, f *refusal) { room(50)(l, f); f.others = 2 }, -1, "", 0, sec},
+		{"there is room, but many are in flight", nil, room(50), -1, "", maxEvidence, sec},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock, l.last, l.limits, l.state, l.allAdmitted, l.allRefused, l.freed = *sentEvenly(100*sec, 250*ms, 230), 100*sec, 100*sec, tt.limits, holding, 100, 7, 31*sec
+		for i := range 300 {
+			l.crowd.sent(i % 4)
+		}
+		f := refusal{sent: 100 * sec, now: 101 * sec, others: 10, cost: 3, limited: true}
+		if tt.do != nil {
+			tt.do(l, &f)
+		}
+		l.blocked(f)
+		b := &l.block
+		var flags []string
+		for name, on := range map[string]bool{"ramping": b.ramping, "paced": b.paced, "explained": b.explained} {
+			if on {
+				flags = append(flags, name)
+			}
+		}
+		if len(l.limits) > 0 {
+			if w, ok := l.limits[0].(*window); ok && w.hits == 1 && b.blamed < 0 {
+				flags = append(flags, "window tested")
+			}
+		}
+		slices.Sort(flags)
+		if got := strings.Join(flags, ", "); b.blamed != tt.blamed || got != tt.flags || b.soonest.Round(ms) != tt.soonest {
+			t.Errorf("%s: blamed %d, %s, a canary after %v; want %d, %s, %v", tt.name, b.blamed, got, b.soonest, tt.blamed, tt.flags, tt.soonest)
+		}
+		if math.Abs(l.crowd.evidence-tt.evidence) > 0.01 || tt.evidence > 0 && l.weighed != 1 {
+			t.Errorf("%s: evidence %v, want %v", tt.name, l.crowd.evidence, tt.evidence)
+		}
+		if b.began != 100*sec || b.noticed != 101*sec || b.lastRefused != 100*sec || b.cost != 3 || b.before != 6 || b.refusals != 1 || b.count != 230 || b.pace < 4 || b.pace > 4.3 {
+			t.Errorf("%s: %+v", tt.name, b)
+		}
+		if got, want := l.Foretold(), b.explained || b.blamed >= 0 && (b.paced || !isRate(l.limits[b.blamed])); got != want {
+			t.Errorf("%s: explained %v beforehand, want %v", tt.name, got, want)
+		}
+	}
+}
+
+func TestTheIntervalThatIsReported(t *testing.T) {
+	minute := func(n float64) *window {
+		return &window{size: amounts{n, 0, 0}, low: time.Minute, high: time.Minute, climb: 1}
+	}
+	header := []advertised{{shaper: newShaper(fixed), quota: 30, window: time.Minute}}
+	for _, tt := range []struct {
+		name    string
+		state   state
+		limits  []limit
+		headers []advertised
+		shown   time.Duration
+		o       Outcome
+		want    time.Duration
+	}{
+		{"nothing is known", ramping, nil, nil, sec, Outcome{Class: Admitted}, 700 * ms},
+		{"only a success shortens it", ramping, nil, nil, sec, Outcome{Class: Failed}, sec},
+		{"that may speed up", ramping, nil, nil, sec, Outcome{Class: Admitted, Steady: true}, sec},
+		{"a window", holding, []limit{minute(10)}, nil, sec, Outcome{Class: Failed}, 6 * sec},
+		{"of much", holding, []limit{minute(600)}, nil, sec, Outcome{Class: Admitted}, 100 * ms},
+		{"of much, in the ramp", ramping, []limit{minute(600)}, nil, sec, Outcome{Class: Admitted}, 700 * ms},
+		{"the longer one", holding, []limit{minute(600), minute(20), minute(60)}, nil, sec, Outcome{Class: Admitted}, 3 * sec},
+		{"an advertised one", holding, []limit{minute(600)}, header, sec, Outcome{Class: Admitted}, 2 * sec},
+		{"an advertised one alone", holding, nil, []advertised{{shaper: newShaper(fixed), quota: 600, window: time.Minute}}, sec, Outcome{Class: Admitted}, 700 * ms},
+		{"no longer than the longest", holding, []limit{minute(1e-3)}, nil, sec, Outcome{Class: Failed}, time.Minute},
+		{"no shorter than the ceiling", holding, []limit{minute(1e6)}, nil, sec, Outcome{Class: Admitted}, 10 * ms},
+	} {
+		l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Minute})
+		l.h, l.clock, l.state, l.limits, l.headers, l.shown, l.flying = *sentEvenly(100*sec, time.Hour, 1), 100*sec, tt.state, tt.limits, slices.Clone(tt.headers), tt.shown, 1
+		l.ramp = ramp{every: 7e8, at: 100 * sec}
+		tt.o.Sent, tt.o.Now = 100*sec, 100*sec
+		if l.Observe(tt.o); l.Interval() != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, l.Interval(), tt.want)
+		}
 	}
 }
