@@ -16,8 +16,8 @@ type flight struct {
 	was       *rate   // the rate that was held before
 }
 
-func (l *flight) free(v view, _ float64) time.Duration {
-	if v.flying > 0 && float64(v.flying)+1 > l.size+l.climb {
+func (x *flight) free(v view, _ float64) time.Duration {
+	if v.flying > 0 && float64(v.flying)+1 > x.size+x.climb {
 		return never
 	}
 	return v.now
@@ -26,46 +26,46 @@ func (l *flight) free(v view, _ float64) time.Duration {
 func (*flight) sent(time.Duration) {}
 func (*flight) takeBack()          {}
 
-func (l *flight) answered(v view) {
-	l.untested++
-	if float64(v.flying)+1 > l.size {
-		l.over++
+func (x *flight) answered(v view) {
+	x.untested++
+	if float64(v.flying)+1 > x.size {
+		x.over++
 	}
-	if l.untested > l.testAfter && v.calm > testAfterBlocks && l.over >= l.climb {
-		l.size += l.climb // the tested size is confirmed
-		l.climb = max(1, l.size/20)
-		l.untested, l.over = l.testAfter/2, 0
+	if x.untested > x.testAfter && v.calm > testAfterBlocks && x.over >= x.climb {
+		x.size += x.climb // the tested size is confirmed
+		x.climb = max(1, x.size/20)
+		x.untested, x.over = x.testAfter/2, 0
 	}
 }
 
-func (l *flight) fullness(_ view, f refusal) float64 {
+func (x *flight) fullness(_ view, f refusal) float64 {
 	if f.others < 0 {
 		return 0
 	}
-	if l.climb > 0 {
-		return (f.others + 1) / l.size // it was being tested
+	if x.climb > 0 {
+		return (f.others + 1) / x.size // it was being tested
 	}
-	return (f.others + 0.5) / l.size
+	return (f.others + 0.5) / x.size
 }
 
-func (l *flight) blame(v view, f refusal) {
-	switch soon := l.untested < soonRefused*l.size; {
-	case l.climb > 0:
-		l.testAfter = min(maxTest, 2*l.testAfter)
+func (x *flight) blame(v view, f refusal) {
+	switch soon := x.untested < soonRefused*x.size; {
+	case x.climb > 0:
+		x.testAfter = min(maxTest, 2*x.testAfter)
 	case soon:
-		l.soonInRow++
-		l.size = min(l.size, f.others) - math.Floor(l.size*soonCut)
+		x.soonInRow++
+		x.size = min(x.size, f.others) - math.Floor(x.size*soonCut)
 	default:
-		l.soonInRow = 0
-		l.size = min(l.size, f.others)
+		x.soonInRow = 0
+		x.size = min(x.size, f.others)
 	}
-	l.size = max(1, l.size)
-	l.climb, l.untested, l.over = 0, 0, 0
+	x.size = max(1, x.size)
+	x.climb, x.untested, x.over = 0, 0, 0
 }
 
-func (l *flight) room(v view) float64 { return l.size + l.climb - float64(v.flying) }
+func (x *flight) room(v view) float64 { return x.size + x.climb - float64(v.flying) }
 
-func (l *flight) interval(v view) float64 { return v.latency / max(1, l.size) }
+func (x *flight) interval(v view) float64 { return v.latency / max(1, x.size) }
 
 // crowd records how many attempts were in flight when each recent attempt was sent, and the
 // evidence for a limit on that number.
