@@ -3,6 +3,7 @@ package learn
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 )
@@ -642,6 +643,99 @@ func TestARefusalOfARate(t *testing.T) {
 			if r.since = pace * r.stretch; r.fullness(view{}, refusal{}) != want {
 				t.Errorf("%s: full %v, want %v", tt.name, r.fullness(view{}, refusal{}), want)
 			}
+		}
+	}
+}
+
+// Three minutes of the clock ended three blocks; a hundred attempts fit into each.
+func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
+	known := func(size float64, length time.Duration, hits int) *window {
+		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
+	}
+	unsettled := known(100, time.Minute, sureHits)
+	unsettled.low = 57 * sec
+	byCost := known(100, time.Minute, sureHits)
+	byCost.unit = cost
+	lone := known(9, sec, 0)
+	lone.lone = true
+	const found = "100 of unit 0 in 60.0s-60.0s by the clock"
+	for _, tt := range []struct {
+		name   string
+		limits []limit
+		blamed int
+		want   string
+	}{
+		{"nothing", nil, -1, found},
+		{"a rate", []limit{newRate(0, 8, 9)}, 0, found},
+		{"a rate and another window", []limit{known(9, sec, 1), newRate(0, 8, 9)}, 1, "9 of unit 0 in 1.0s-1.0s, " + found},
+		{"a window of a single block", []limit{lone, newRate(0, 8, 9)}, 1, found},
+		{"a limit in flight that was not blamed", []limit{&flight{size: 9}}, -1, "9 in flight, " + found},
+		{"one that was", []limit{&flight{size: 9}}, 0, "9 in flight"},
+		{"that window", []limit{known(100, time.Minute, 0)}, 0, "100 of unit 0 in 60.0s-60.0s"},
+		{"somewhat larger", []limit{known(103, time.Minute, 0)}, 0, "103 of unit 0 in 60.0s-60.0s"},
+		{"larger", []limit{known(103.1, time.Minute, 0)}, 0, found},
+		{"smaller", []limit{known(96.9, time.Minute, 0)}, 0, found},
+		{"somewhat longer", []limit{known(100, 61790*ms, 0)}, 0, "100 of unit 0 in 61.8s-61.8s"},
+		{"longer", []limit{known(100, 61800*ms, 0)}, 0, found},
+		{"of which the length is not known", []limit{unsettled}, 0, found},
+		{"of another unit", []limit{byCost}, 0, found},
+		{"another one that explains this block", []limit{known(50, 51*sec, sureHits)}, 0, "50 of unit 0 in 51.0s-51.0s"},
+		{"but not others yet", []limit{known(50, 51*sec, sureHits-1)}, 0, found},
+		{"one that does not explain it", []limit{known(50, 20*sec, sureHits)}, 0, found},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for k := range time.Duration(3) {
+			l.h.add(k*60*sec+10*sec, amounts{100, 100, 0})
+			b := block{began: k*60*sec + 50*sec, lastRefused: k*60*sec + 59*sec, release: k*60*sec + 60500*ms, refusals: 2, pace: 5, before: 4}
+			if k < 2 {
+				l.spans.add(&b, 1)
+			} else {
+				l.block = b
+			}
+		}
+		l.clock, l.penalty.length, l.allRefused = l.block.release, sec, 9
+		l.limits, l.block.blamed = tt.limits, tt.blamed
+		holds := l.holdPeriod(l.view())
+		if got := held(l); got != tt.want || holds != strings.HasSuffix(tt.want, "clock") || holds == l.penalty.on() || l.spans.ring[0].refusals != 5 {
+			t.Errorf("%s: %v, holds %q, want %q; a penalty of %v, %v refused", tt.name, holds, got, tt.want, l.penalty.length, l.spans.ring[0].refusals)
+		}
+		if !holds {
+			continue
+		}
+		if w, ok := l.limits[len(l.limits)-1].(*window); !ok || w.hits != minEpisodes || w.lone || w.clock != time.Minute || w.from != l.clock || l.block.blamed != -1 {
+			t.Errorf("%s: %+v, blamed %d", tt.name, l.limits[len(l.limits)-1], l.block.blamed)
+		}
+	}
+}
+
+// Ten attempts of cost 10 are in use of a window when one more is refused.
+func TestWhenAWindowIsRecounted(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		size, off amounts
+		lone      bool
+		want      unit
+		offs      amounts
+	}{
+		{"as much cost as it holds, and few attempts", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, false, cost, amounts{0.33, 0.03, 0}},
+		{"which cost predicted badly before", amounts{40, 105, 0}, amounts{0.05, 0.6, 0}, false, attempts, amounts{0.33, 0.36, 0}},
+		{"nearly as badly", amounts{40, 105, 0}, amounts{0.05, 0.52, 0}, false, cost, amounts{0.33, 0.312, 0}},
+		{"too badly", amounts{40, 105, 0}, amounts{0.05, 0.53, 0}, false, attempts, amounts{0.33, 0.318, 0}},
+		{"nearly all attempts", amounts{11.5, 105, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
+		{"fewer", amounts{12, 105, 0}, amounts{0.05, 0.01, 0}, false, cost, amounts{0.05 + 0.4*(1/6.-0.05), 0.006, 0}},
+		{"more cost than it holds", amounts{40, 90, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
+		{"a little more", amounts{40, 92, 0}, amounts{0.05, 0.05, 0}, false, cost, amounts{0.33, 0.05 + 0.4*(13/92.-0.05), 0}},
+		{"far less cost", amounts{40, 400, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
+		{"it holds no cost", amounts{40, 0, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
+		{"one block supports it", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, true, attempts, amounts{0.05, 0.05, 0}},
+	} {
+		w := &window{size: tt.size, off: tt.off, low: time.Minute, high: time.Minute, climb: 1, lone: tt.lone, floor: time.Minute}
+		v := view{now: 100 * sec, h: &history{}, mean: amounts{1, 10, 0}}
+		v.h.add(90*sec, amounts{10, 100, 0})
+		got := w.recounted(v, refusal{sent: 100 * sec, cost: 10})
+		off := math.Abs(w.off[attempts]-tt.offs[attempts]) + math.Abs(w.off[cost]-tt.offs[cost])
+		if got != (tt.want == cost) || w.unit != tt.want || off > 1e-6 {
+			t.Errorf("%s: recounted %v, unit %d, off by %v; want %d, %v", tt.name, got, w.unit, w.off, tt.want, tt.offs)
 		}
 	}
 }
