@@ -719,3 +719,56 @@ func TestHowFastABucketRefills(t *testing.T) {
 		}
 	}
 }
+
+// Sixty units, of which forty are left; those of a bucket return at two a second, and others
+// take half of that.
+func TestHowFarApartSharedUnitsAreUsed(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*advertised, *view)
+		cost float64
+		want time.Duration
+	}{
+		{"a window: over the rest of it", func(*advertised, *view) {}, 1, 20 * sec * 10 / 400 * 10 / 125 * 10},
+		{"of which much was spent since", func(a *advertised, _ *view) { a.spent = 20 }, 1, 20 * sec * 10 / 200 * 10 / 125 * 10},
+		{"of which less is left than one needs", func(a *advertised, _ *view) { a.spent = 39.5 }, 1, 16 * sec},
+		{"it is over", func(_ *advertised, v *view) { v.now = 130 * sec }, 1, 0},
+		{"others use it no more", func(a *advertised, _ *view) { a.shared = false }, 1, 0},
+		{"the refusal is long ago", func(a *advertised, _ *view) { a.margin = grazed/2 - 1e-6 }, 1, 0},
+		{"not that long", func(a *advertised, _ *view) { a.margin = grazed / 2 }, 1, 400 * ms},
+		{"of one", func(a *advertised, _ *view) { a.quota = 1 }, 1, 0},
+		{"of two", func(a *advertised, _ *view) { a.quota = 2 }, 1, 400 * ms},
+		{"of costs", func(a *advertised, _ *view) { a.perCost = true }, 4, 1600 * ms},
+		{"a bucket: over the time that it takes to refill", func(a *advertised, _ *view) { a.shape = bucket }, 1, 600 * ms},
+		{"of which little is left: twice what others leave of it", func(a *advertised, _ *view) { a.shape, a.left = bucket, 1 }, 1, 2 * sec},
+		{"they leave a twentieth at least", func(a *advertised, _ *view) { a.shape, a.left, a.taken = bucket, 1, 100 }, 1, 20 * sec},
+		{"a larger one of which they leave as much", func(a *advertised, _ *view) { a.shape, a.left, a.taken, a.quota = bucket, 1, 100, 120 }, 1, 20 * sec},
+		{"what they gave back does not count", func(a *advertised, _ *view) { a.shape, a.left, a.taken = bucket, 1, -100 }, 1, sec},
+		{"a bucket of costs is spread evenly", func(a *advertised, _ *view) { a.shape, a.perCost, a.left = bucket, true, 4 }, 4, 24 * sec},
+		{"a bucket that they use, without a refusal", func(a *advertised, _ *view) { a.shape, a.shared = bucket, false }, 1, 600 * ms},
+		{"if it is surely one", func(a *advertised, _ *view) { a.shape, a.shared, a.errors = bucket, false, [shapes]float64{} }, 1, 0},
+		{"and they use a twentieth of it", func(a *advertised, _ *view) { a.shape, a.shared, a.taken = bucket, false, 1 }, 1, 0},
+		{"more than that", func(a *advertised, _ *view) { a.shape, a.shared, a.taken = bucket, false, 1.01 }, 1, 600 * ms},
+		{"under a penalty from half of it on", func(a *advertised, v *view) {
+			a.shape, a.taken, a.shared, a.spent, v.punished = bucket, 0, false, 10.1, true
+		}, 1, 24 * sec * 10 / 299},
+		{"not before", func(a *advertised, v *view) {
+			a.shape, a.taken, a.shared, a.spent, v.punished = bucket, 0, false, 10, true
+		}, 1, 0},
+		{"of eight", func(a *advertised, v *view) {
+			a.shape, a.taken, a.shared, a.quota, a.left, v.punished = bucket, 0, false, 8, 3.9, true
+		}, 1, 820 * ms},
+		{"of fewer nothing is saved", func(a *advertised, v *view) {
+			a.shape, a.taken, a.shared, a.quota, a.left, v.punished = bucket, 0, false, 7.9, 3.9, true
+		}, 1, 0},
+		{"of a bucket of which no rate is known, the end is", func(a *advertised, _ *view) { a.shape, a.slow = bucket, 0 }, 1, 400 * ms},
+	} {
+		a := advertised{shaper: shaper{errors: [shapes]float64{2, 2, 2}}, quota: 60, left: 40, whole: 120 * sec, slow: 2, taken: 10, during: 10, shared: true, margin: grazed, share: 1}
+		a.shape = fixed
+		v := view{now: 100 * sec}
+		tt.do(&a, &v)
+		if got := a.apart(v, tt.cost); (got - tt.want).Abs() > 5*ms {
+			t.Errorf("%s: %v apart, want %v", tt.name, got, tt.want)
+		}
+	}
+}

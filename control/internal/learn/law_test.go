@@ -388,6 +388,15 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 			}
 		}
 	}
+	penalized := func(do func(*rate)) func(*Law) {
+		return func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.price, r.stretch, r.since, r.climbed, r.count = 100, 100, 24, 199, 100
+			do(r)
+			hold(0, r)(l)
+			l.penalty = penalty{length: time.Minute, blocks: 2}
+		}
+	}
 	long := func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 4, 140*sec, 160*sec }
 	for _, tt := range []struct {
 		name    string
@@ -436,6 +445,24 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
 		}, "9 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"an even one that refuses too often", hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"a rate of few cycles does not", func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.cycles = 2
+			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
+		}, "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor one if more than a single block supports the window", func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.cycles = 3
+			w := known(60, 105*sec, 5)
+			w.low = 95 * sec
+			hold(0, w, r)(l)
+			l.block.release = 140 * sec
+		}, "60 of unit 0 in 95.0s-100.0s, 3.00-4.00/s", 0, 7 * sec, 24 * sec, 140 * sec, 0, 3, 0},
+		{"a rate under a penalty: well below the pace that was admitted", penalized(func(*rate) {}), "0.55-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"not as far after many attempts", penalized(func(r *rate) { r.climbed = 200 }), "0.80-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor late in a climb, after two such blocks", penalized(func(r *rate) { r.since = 25 }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor if a refusal cost little", penalized(func(r *rate) { r.price = fullPrice }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor if another limit was blamed", and(penalized(func(*rate) {}), func(l *Law) { l.limits, l.block.blamed = append(l.limits, &flight{size: 5}), 1 }), "3.00-4.00/s, 5 in flight", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"a limit in flight", hold(0, &flight{size: 5}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"one that is refused too often: the rate again", hold(0, &flight{size: 5, soonInRow: maxSoon}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 	} {

@@ -739,3 +739,46 @@ func TestWhenAWindowIsRecounted(t *testing.T) {
 		}
 	}
 }
+
+func TestHowUnlikeARateBlocksAre(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		cycles [][2]float64 // attempts and seconds
+		newest int
+		want   float64
+	}{
+		{"the same rate each time", [][2]float64{{20, 10}, {40, 20}, {10, 5}}, 3, 0},
+		{"one attempt more or less", [][2]float64{{21, 10}, {39, 20}}, 2, 0},
+		{"three more or less", [][2]float64{{23, 10}, {37, 20}}, 2, 4 / 60.},
+		{"of the newest two", [][2]float64{{99, 1}, {23, 10}, {37, 20}}, 2, 4 / 60.},
+		{"after many", [][2]float64{{1, 9}, {1, 9}, {1, 9}, {1, 9}, {1, 9}, {1, 9}, {23, 10}, {37, 20}}, 2, 4 / 60.},
+	} {
+		var es episodes
+		for _, c := range tt.cycles {
+			e := &es.ring[es.n%len(es.ring)]
+			e.n, e.whole = c[0], c[1]
+			es.n++
+		}
+		if got := es.unlikeRate(tt.newest); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		bounds    [][2]float32 // what a window that refused and released held
+		size, off float64
+	}{
+		{[][2]float32{{90, 110}, {95, 105}, {99, 101}}, 100, 0},
+		{[][2]float32{{108, 112}, {88, 92}, {99, 101}}, 100, (0.08 + 0.08) / 3},
+		{[][2]float32{{300, 302}, {199, 201}, {99, 101}, {400, 402}}, 301, (0 + (301.-201)/301 + (301.-101)/301 + (400.-301)/301) / 4},
+		{[][2]float32{{0, 0}, {0, 0}, {99, 101}}, 0, 1},
+		{[][2]float32{{0, 1}, {0, 1}, {0, 1}}, 0.5, 0},
+	} {
+		known := make([]episode, len(tt.bounds))
+		for i, b := range tt.bounds {
+			known[i].least[cost][3], known[i].most[cost][3] = b[0], b[1]
+		}
+		if size, off := sizeOf(known, cost, 3); math.Abs(size-tt.size) > 1e-6 || math.Abs(off-tt.off) > 1e-6 {
+			t.Errorf("%v: %v, off by %v; want %v, %v", tt.bounds, size, off, tt.size, tt.off)
+		}
+	}
+}
