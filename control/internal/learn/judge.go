@@ -250,13 +250,20 @@ func (l *Law) dropFlight(v view, x *flight) {
 
 // holdRate holds a rate, which a short block indicates.
 func (l *Law) holdRate(v view, b *block) {
-	if l.rate() == nil {
-		bracket := pacedBracket
-		if b.ramping {
-			bracket = firstBracket
-		}
-		l.hold(newRate(v.now, b.pace/bracket, b.pace))
+	if l.rate() != nil {
+		return
 	}
+	if b.ramping && l.ramp.was > 0 && v.h.until(attempts, b.began)-v.h.until(attempts, l.ramp.grew) < 1.5 && l.out.others(b.began) < 1 {
+		r := newRate(v.now, 1e9/l.ramp.was, 1e9/l.ramp.every) // the last step was too large
+		r.guessed = true
+		l.hold(r)
+		return
+	}
+	bracket := pacedBracket
+	if b.ramping {
+		bracket = firstBracket
+	}
+	l.hold(newRate(v.now, b.pace/bracket, b.pace))
 }
 
 // holdWindow holds a window for a block that is too long for a rate.

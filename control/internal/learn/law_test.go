@@ -848,3 +848,18 @@ func TestTheIntervalThatIsReported(t *testing.T) {
 		}
 	}
 }
+
+// A limit that allows no burst refuses the first attempt after a step of the ramp, so that its
+// rate lies between two paces that were tried.
+func TestWhatALimitWithoutABurstCostsAtFirst(t *testing.T) {
+	for _, tt := range []struct{ rate, goodput float64 }{
+		{2, 0.97}, {5, 0.96}, {10, 0.94}, {20, 0.90},
+	} {
+		l := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour})
+		until := time.Duration(2000 / tt.rate * float64(sec))
+		admitted, refused := drive(l, until, bucketAt(tt.rate, 1))
+		if float64(admitted) < tt.goodput*2000 || refused > 6 {
+			t.Errorf("%v a second: %d admitted of 2,000, %d refused; want %v of them, 6", tt.rate, admitted, refused, tt.goodput)
+		}
+	}
+}

@@ -21,6 +21,7 @@ type rate struct {
 	due       time.Duration
 	price     float64       // cost of a refusal, in attempts
 	bursty    bool          // a pace that carried many attempts was a burst's
+	guessed   bool          // the bracket lies between two steps of the ramp; no refusal has narrowed it
 	newest    time.Duration // when the newest attempt was sent
 	apart     float64       // nanoseconds between recent attempts
 	idle      float64       // share of recent attempts that came later than the pace allowed
@@ -148,6 +149,9 @@ func (r *rate) alike() bool {
 // which is halved; an early one shows that it was too narrow.
 func (r *rate) refine() {
 	switch y := r.climbed / r.stretch; {
+	case r.guessed: // what was admitted before is a better bracket
+		r.step = min(max(minStep, math.Log(r.top/r.paceAt(max(0, r.climbed-narrowedBy)))), maxStep)
+		r.guessed = false
 	case y < tooEarly:
 		r.step = min(2*r.step, maxStep)
 	case y > confirms:
@@ -304,6 +308,7 @@ type ramp struct {
 	answers  int
 	at       time.Duration // the last step
 	grew     time.Duration // the last that increased the pace
+	was      float64       // every before that; 0 before the first
 	admitted float64       // total admitted at that time
 }
 
@@ -319,7 +324,7 @@ func (r *ramp) answered(v view, sent time.Duration, fastest float64) bool {
 		r.every = max(r.every/r.step(v), fastest)
 		r.answers, r.at = 0, v.now
 		if r.every < was {
-			r.grew = v.now
+			r.grew, r.was = v.now, was
 		}
 		return r.every < was
 	}
