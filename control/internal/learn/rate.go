@@ -150,7 +150,7 @@ func (r *rate) alike() bool {
 func (r *rate) refine() {
 	switch y := r.climbed / r.stretch; {
 	case r.guessed: // what was admitted before is a better bracket
-		r.step = min(max(minStep, math.Log(r.top/r.paceAt(max(0, r.climbed-narrowedBy)))), maxStep)
+		r.step = min(max(guessedStep, math.Log(r.top/r.paceAt(max(0, r.climbed-narrowedBy)))), maxStep)
 		r.guessed = false
 	case y < tooEarly:
 		r.step = min(2*r.step, maxStep)

@@ -69,8 +69,9 @@ const (
 	// raised, and the mean of the climb is no evidence.
 	raisedTop = 1.7
 	// If the first attempt after a step of the ramp is refused, the rate lies between the two
-	// paces. The next refusal replaces the lower one by the pace of this many attempts before.
-	narrowedBy = 4.0
+	// paces. The next refusal replaces the lower one by the pace of this many attempts before,
+	// at least this step below: a burst may have hidden that both are too fast.
+	narrowedBy, guessedStep = 4.0, 0.1
 	// After the first refusal the rate may be this many times slower than the pace was.
 	firstBracket = 2.0
 	// The same if other limits held the pace.
