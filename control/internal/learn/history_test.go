@@ -387,9 +387,21 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 		x.blame(v, refusal{others: x.size - 1})
 	}
 	l.block = block{refusals: 1}
-	l.ended(v)
-	if l.has(isFlight) || l.rate() != was {
-		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before", l.Binding(), maxSoon)
+	l.crowd.evidence, was.count, was.since, l.clock = 5, 7, 9, 50*sec
+	l.ended(l.view())
+	if l.has(isFlight) || l.rate() != was || l.crowd.wrong != 1 || l.crowd.evidence != 0 {
+		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before; evidence %v, %v wrong", l.Binding(), maxSoon, l.crowd.evidence, l.crowd.wrong)
+	}
+	if was.released != 50*sec || was.count != 0 || was.since != 0 || was.due != 50*sec+sec/20 {
+		t.Errorf("the rate of before goes on with %+v", was)
+	}
+	l = New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	l.out.add(0, 9)
+	l.crowd.evidence = 5
+	l.hold(was)
+	l.holdFlight(&block{}, 0)
+	if x, ok := l.limits[0].(*flight); !ok || x.size != 9 || x.testAfter != firstTest || x.was != was || l.crowd.evidence != 0 {
+		t.Errorf("with nine others in flight it holds %+v, evidence %v", l.limits[0], l.crowd.evidence)
 	}
 }
 

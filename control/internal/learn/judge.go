@@ -68,7 +68,7 @@ func (l *Law) ended(v view) {
 		if held.doubts >= 2 || held.lone {
 			l.drop(b.blamed)
 			l.refuted++
-			l.penalize(v, took, wasWindow*held.size[attempts]/held.high.Seconds())
+			l.penalize(v, wasWindow*held.size[attempts]/held.high.Seconds())
 		}
 	case *flight:
 		if held.soonInRow >= maxSoon {
@@ -83,9 +83,9 @@ func (l *Law) ended(v view) {
 			l.holdRate(v, b)
 		case l.penalty.on():
 			l.penalty.ended(took, b.release-b.lastRefused, b.tooShort, b.refusals)
-			l.penalize(v, took, 0)
+			l.penalize(v, 0)
 		case b.punished, l.refuted >= 1:
-			l.penalize(v, took, 0)
+			l.penalize(v, 0)
 		default:
 			l.holdWindow(v, b)
 		}
@@ -273,7 +273,7 @@ func (l *Law) holdWindow(v view, b *block) {
 		size[u] = v.h.until(unit(u), b.began) - v.h.until(unit(u), l.freed-1)
 	}
 	if size[attempts] < 1 {
-		l.penalize(v, b.release-b.noticed, 0)
+		l.penalize(v, 0)
 		return
 	}
 	low, high, from := max(b.lastRefused-l.freed, time.Second), b.release-l.freed, v.now
@@ -304,14 +304,13 @@ func (l *Law) configured(v view, b *block, w *window) {
 		default:
 			continue
 		}
-		w.low, w.high, w.from = max(w.low, length-length/50), length, v.now+min(length, maxFold)
+		w.low, w.high, w.from = min(max(w.low, length-length/50), length), length, v.now+min(length, maxFold)
 		return
 	}
 }
 
-// penalize treats blocks of that length as a penalty on a rate of at least that many attempts
-// a second.
-func (l *Law) penalize(v view, took time.Duration, atLeast float64) {
+// penalize takes the block for a penalty on a rate of at least that many attempts a second.
+func (l *Law) penalize(v view, atLeast float64) {
 	b := &l.block
 	if l.penalty.length == 0 {
 		l.penalty.length = b.release - b.lastRefused
@@ -322,7 +321,7 @@ func (l *Law) penalize(v view, took time.Duration, atLeast float64) {
 	open := (b.began - l.freed).Seconds()
 	n := v.h.until(attempts, b.began) - v.h.until(attempts, l.freed-1)
 	pace := b.pace
-	if n >= 5 && open > 0 {
+	if n >= 5 {
 		pace = min(pace, n/open)
 	}
 	pace = max(pace, atLeast)

@@ -324,24 +324,31 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 			"1.00-2.00/s, 1 of unit 0 in 1.0s-1.0s, 2 of unit 0 in 1.0s-1.0s, 4 of unit 0 in 1.0s-1.0s"},
 		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
 		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
-		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 0) }, "0.81-1.01/s"},
-		{"or that of a window", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 3) }, "2.40-3.00/s"},
-		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = -1, true; l.penalize(l.view(), 50*sec, 0) }, "0.81-4.00/s"},
-		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = -1, 97*sec; l.penalize(l.view(), 50*sec, 0) }, "3.20-4.00/s"},
-		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = -1, 96*sec; l.penalize(l.view(), 50*sec, 0) }, "1.00-1.25/s"},
-		{"a rate that was blamed stays", law(newRate(0, 8, 9)), func(l *Law) { l.penalize(l.view(), 50*sec, 0) }, "8.00-9.00/s"},
-		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 50*sec, 0) }, "0.81-1.01/s"},
+		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
+		{"or that of a window", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 3) }, "2.40-3.00/s"},
+		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = -1, true; l.penalize(l.view(), 0) }, "0.81-4.00/s"},
+		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = -1, 97*sec; l.penalize(l.view(), 0) }, "3.20-4.00/s"},
+		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = -1, 96*sec; l.penalize(l.view(), 0) }, "1.00-1.25/s"},
+		{"a rate that was blamed stays", law(newRate(0, 8, 9)), func(l *Law) { l.penalize(l.view(), 0) }, "8.00-9.00/s"},
+		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
 	} {
 		limits, refuted := len(tt.l.limits), tt.l.refuted
 		tt.do(tt.l)
 		if got := held(tt.l); got != tt.want {
 			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
 		}
-		if was := limits > 0 && strings.HasPrefix(tt.name, "a window"); was && (tt.l.refuted != refuted+1 || tt.l.block.blamed != -1 || tt.l.rate().price != fullPrice) {
-			t.Errorf("%s: %d windows were refuted, blamed %d, a price of %v", tt.name, tt.l.refuted, tt.l.block.blamed, tt.l.rate().price)
+		if was := limits > 0 && strings.HasPrefix(tt.name, "a window"); was && (tt.l.refuted != refuted+1 || tt.l.block.blamed != -1 || tt.l.rate().price != fullPrice || tt.l.rate().stretch != 2*refusalTime.Seconds()*5/math.Log(1.5)) {
+			t.Errorf("%s: %d windows were refuted, blamed %d, a price of %v, a climb of %v", tt.name, tt.l.refuted, tt.l.block.blamed, tt.l.rate().price, tt.l.rate().stretch)
 		}
 		if p := tt.l.penalty; p.on() && (p.length != 20*sec || p.low != 9*sec) {
 			t.Errorf("%s: a penalty from %v to %v, want 9s to 20s", tt.name, p.low, p.length)
+		}
+	}
+	for refusals, want := range map[int]time.Duration{1: 0, 2: 9 * sec} { // a first canary that was admitted bounds nothing
+		l := law()
+		l.block.blamed, l.block.refusals = -1, refusals
+		if l.penalize(l.view(), 0); l.penalty.low != want {
+			t.Errorf("after %d refusals a penalty is longer than %v, want %v", refusals, l.penalty.low, want)
 		}
 	}
 }
@@ -377,6 +384,8 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 	hold := func(blamed int, limits ...limit) func(*Law) {
 		return func(l *Law) { l.limits, l.block.blamed = limits, blamed }
 	}
+	unsettled := known(100, 101*sec, sureHits)
+	unsettled.low = 90 * sec
 	crowd := func(l *Law) {
 		l.crowd.evidence, l.weighed = 5, 2
 		l.out.add(100*sec, 7)
@@ -397,7 +406,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 			l.penalty = penalty{length: time.Minute, blocks: 2}
 		}
 	}
-	long := func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 4, 140*sec, 160*sec }
+	long := func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 2, 140*sec, 160*sec }
 	for _, tt := range []struct {
 		name    string
 		do      func(*Law)
@@ -463,7 +472,20 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{"nor late in a climb, after two such blocks", penalized(func(r *rate) { r.since = 25 }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"nor if a refusal cost little", penalized(func(r *rate) { r.price = fullPrice }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"nor if another limit was blamed", and(penalized(func(*rate) {}), func(l *Law) { l.limits, l.block.blamed = append(l.limits, &flight{size: 5}), 1 }), "3.00-4.00/s, 5 in flight", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"under a penalty a refusal may cost up to twice as much as one without", penalized(func(r *rate) { r.price = 1.5 * fullPrice }), "0.55-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"a second short block ends a penalty", and(penalized(func(*rate) {}), func(l *Law) { l.penalty.shortInRow = 1 }), "3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one that lasts longer than a short penalty does lengthens it", func(l *Law) {
+			l.penalty.length, l.block.refusals, l.block.lastRefused, l.block.tooShort, l.block.release = 1500*ms, 2, 100200*ms, 2*sec, 102*sec
+		}, "3.08-4.00/s", 1800 * ms, 7 * sec, 8 * sec, 0, 0, 0, 0},
+		{"a window that is sure, but for its length, and many in flight", and(crowd, hold(0, unsettled)), "100 of unit 0 in 90.0s-101.0s, 7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one of a single block, and many in flight", and(long, crowd, hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 31*sec, sec, 1))), "7 in flight", 60 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a rate that does not explain the second refusal", func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.cycles, l.block.refusals = 3, 2
+			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
+		}, "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 0, 0},
 		{"a limit in flight", hold(0, &flight{size: 5}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one that is refused often", hold(0, &flight{size: 5, soonInRow: maxSoon - 1}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"one that is refused too often: the rate again", hold(0, &flight{size: 5, soonInRow: maxSoon}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -860,6 +882,212 @@ func TestWhatALimitWithoutABurstCostsAtFirst(t *testing.T) {
 		admitted, refused := drive(l, until, bucketAt(tt.rate, 1))
 		if float64(admitted) < tt.goodput*2000 || refused > 6 {
 			t.Errorf("%v a second: %d admitted of 2,000, %d refused; want %v of them, 6", tt.rate, admitted, refused, tt.goodput)
+		}
+	}
+}
+
+// Of an attempt a second until one at 100 s is refused: the newest long block ended at 40 s, and
+// this one ends between canaries at 140 s and at 160 s.
+func TestTheWindowThatALongBlockSuggests(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		windows []time.Duration // that are configured
+		do      func(*Law)
+		want    string
+		floor   time.Duration // the shortest assumed length, and when and how fast it shrinks to that
+		from    time.Duration
+		fold    time.Duration
+	}{
+		{"between the canaries", nil, func(*Law) {}, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"that are far apart", nil, func(l *Law) { l.block.lastRefused = 100 * sec }, "60 of unit 0 in 60.0s-120.0s lone", 20 * sec, 160 * sec, 15 * sec},
+		{"refused after a while", nil, func(l *Law) { l.block.noticed = 106 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 22 * sec, 160 * sec, minFold},
+		{"an attempt at the end of the last block counts", nil, func(l *Law) { l.freed = 40*sec - 1 }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"one before it does not", nil, func(l *Law) { l.freed = 40*sec + 1 }, "59 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"of a single attempt", nil, func(l *Law) { l.freed, l.block.lastRefused = 98900*ms, 99*sec }, "1 of unit 0 in 1.0s-61.1s lone", sec / 3, 160 * sec, 15250 * ms},
+		{"to the end of an advertised wait: it is assumed for half of it", nil, func(l *Law) { l.block.exact = true }, "60 of unit 0 in 116.6s-120.0s lone", 20 * sec, 220 * sec, minFold},
+		{"for two minutes at most", nil, func(l *Law) { l.block.exact, l.block.release = true, 400*sec }, "60 of unit 0 in 351.8s-360.0s lone", 20 * sec, 520 * sec, 65 * sec},
+		{"besides one that more blocks support", nil, func(l *Law) { l.limits = []limit{&window{size: amounts{9, 9, 0}, low: 110 * sec, high: 115 * sec}} }, "9 of unit 0 in 110.0s-115.0s, 60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"configured, since the last long block", []time.Duration{110 * sec}, func(*Law) {}, "60 of unit 0 in 107.8s-110.0s lone", 20 * sec, 270 * sec, minFold},
+		{"and ended at the canary that was admitted", []time.Duration{120 * sec}, func(*Law) {}, "60 of unit 0 in 117.6s-120.0s lone", 20 * sec, 280 * sec, minFold},
+		{"one that the canary before would have found over", []time.Duration{100 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"one that is not over yet", []time.Duration{121 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"the second of two", []time.Duration{121 * sec, 110 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 107.8s-110.0s lone", 20 * sec, 270 * sec, minFold},
+		{"the first of two", []time.Duration{115 * sec, 110 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 112.7s-115.0s lone", 20 * sec, 275 * sec, minFold},
+		{"a long one is assumed for two minutes", []time.Duration{300 * sec}, func(l *Law) { l.block.release = 350 * sec }, "60 of unit 0 in 294.0s-300.0s lone", 20 * sec, 470 * sec, 52500 * ms},
+		{"by the clock, of which only its newest period counts", []time.Duration{50 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "5 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
+		{"not what was sent at the end of the one before", []time.Duration{50 * sec}, func(l *Law) { l.cfg.Phase = 5*sec - 1 }, "4 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
+		{"which began before", []time.Duration{70 * sec}, func(l *Law) { l.cfg.Phase = 60 * sec }, "20 of unit 0 in 70.0s-70.0s lone", 20 * sec, 230 * sec, minFold},
+		{"before the last long block ended, too", []time.Duration{75 * sec}, func(l *Law) { l.freed = 70 * sec }, "30 of unit 0 in 73.5s-75.0s lone", 10 * sec, 235 * sec, minFold},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Windows: tt.windows})
+		l.h, l.freed = *sentEvenly(99*sec, sec, 100), 40*sec
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 140 * sec, release: 160 * sec, refusals: 2, pace: 4, blamed: -1}
+		tt.do(l)
+		l.clock = l.block.release
+		l.holdWindow(l.view(), &l.block)
+		w, ok := l.limits[len(l.limits)-1].(*window)
+		if got := held(l); got != tt.want || !ok {
+			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
+		} else if (w.floor-tt.floor).Abs() > ms || w.from != tt.from || w.fold != tt.fold || w.pace != 4 || w.size[cost] != w.size[attempts] {
+			t.Errorf("%s: assumed down to %v, from %v on in %v, %v; want %v, %v, %v", tt.name, w.floor, w.from, w.fold, w.size, tt.floor, tt.from, tt.fold)
+		}
+	}
+}
+
+// A short block in the ramp, of which the last step from two attempts a second to four was at
+// 99 s. An attempt at 100 s was refused.
+func TestTheRateThatAShortBlockSuggests(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		do      func(*Law)
+		want    string
+		guessed bool
+	}{
+		{"the first attempt after a step: between the two paces", func(*Law) {}, "2.00-4.00/s", true},
+		{"the second one", func(l *Law) { l.h.add(99500*ms, amounts{1, 1, 0}) }, "4.00-8.00/s", false},
+		{"one that others overtook", func(l *Law) { l.out.add(100*sec, 1) }, "4.00-8.00/s", false},
+		{"before the first step", func(l *Law) { l.ramp.was = 0 }, "4.00-8.00/s", false},
+		{"long after the ramp", func(l *Law) { l.block.ramping = false }, "6.15-8.00/s", false},
+		{"a rate that is held stays", func(l *Law) { l.hold(newRate(0, 5, 6)) }, "5.00-6.00/s", false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock = *sentEvenly(99*sec, sec, 100), 101*sec
+		l.h.add(100*sec, amounts{1, 1, 0})
+		l.ramp = ramp{was: 5e8, every: 2.5e8, grew: 99 * sec}
+		l.block = block{began: 100 * sec, ramping: true, pace: 8, blamed: -1}
+		l.out.add(100*sec, 0)
+		tt.do(l)
+		l.holdRate(l.view(), &l.block)
+		if got := held(l); got != tt.want || l.rate().guessed != tt.guessed {
+			t.Errorf("%s: %s, guessed %v; want %s", tt.name, got, l.rate().guessed, tt.want)
+		}
+	}
+}
+
+// What was sent before a block with another cause says nothing about a rate.
+func TestABlockWithAnotherCauseEndsTheCycleOfARate(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*Law)
+		void bool
+	}{
+		{"a short one, by the rate", func(*Law) {}, false},
+		{"an outage", func(l *Law) { l.block.outage = true }, true},
+		{"an advertised limit's", func(l *Law) { l.block.explained = true }, true},
+		{"a long one", func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 2, 140*sec, 160*sec }, true},
+		{"a penalty's", func(l *Law) {
+			l.block.refusals, l.block.lastRefused, l.block.release, l.penalty.length = 2, 140*sec, 160*sec, 20*sec
+			l.limits = append(l.limits, &flight{size: 9})
+			l.block.blamed = 1
+		}, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h = *sentEvenly(99*sec, sec, 100)
+		r := newRate(0, 3, 4)
+		r.count, r.refused, r.since = 30, 100*sec, 30
+		l.limits = []limit{r}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: 0, paced: false}
+		tt.do(l)
+		l.clock = l.block.release
+		l.ended(l.view())
+		if void := r.cycles == 0; void != tt.void || r.released != l.clock || r.refused != 0 || r.count != 0 {
+			t.Errorf("%s: cycle dropped %v, began at %v; %+v", tt.name, void, r.released, r)
+		}
+	}
+}
+
+// Five blocks were explained by a window of 100 attempts in the 13th length, and so is a sixth
+// one, which began at 110 s.
+func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
+	const fitted = "100 of unit 0 in 8.9s-8.9s"
+	other := &window{size: amounts{9, 9, 0}, low: 100 * sec, high: 100 * sec, climb: 1, hits: sureHits}
+	for _, tt := range []struct {
+		name   string
+		do     func(*Law)
+		want   string
+		blocks int // that are known then; 0 once they have been explained
+		freed  time.Duration
+	}{
+		{"a rate was blamed", func(*Law) {}, "9 of unit 0 in 100.0s-100.0s, " + fitted, 0, 0},
+		{"nothing was", func(l *Law) { l.limits, l.block.blamed = nil, -1 }, fitted, 0, 0},
+		{"a window was", func(l *Law) { l.limits, l.block.blamed = []limit{other}, 0 }, "9 of unit 0 in 100.0s-100.0s", 5, 0},
+		{"there is a penalty", func(l *Law) { l.penalty.length = sec }, "8.00-9.00/s, 9 of unit 0 in 100.0s-100.0s", 5, 0},
+		{"it is the first block", func(l *Law) { l.episodes = nil }, "8.00-9.00/s, 9 of unit 0 in 100.0s-100.0s", 1, 0},
+		{"a long block", func(l *Law) { l.block.refusals, l.block.release = 2, 115*sec }, "9 of unit 0 in 100.0s-100.0s, " + fitted, 0, 115 * sec},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h = *sentEvenly(110*sec, 89*ms, 100)
+		es := &episodes{n: 5, last: 100 * sec}
+		for j := range es.n {
+			e := &es.ring[j]
+			e.n, e.whole, e.refused = 250, 10, time.Duration(j)*sec
+			for u := range units {
+				for i := range lengths {
+					e.least[u][i], e.most[u][i] = float32(200+150*(j%2)), float32(200+150*(j%2))
+				}
+			}
+			e.least[attempts][12], e.most[attempts][12] = 100, 101
+		}
+		es.ring[4].n = 500 // unlike a rate
+		l.limits, l.episodes = []limit{newRate(0, 8, 9), other}, es
+		l.block = block{began: 110 * sec, noticed: 110 * sec, lastRefused: 110 * sec, release: 110*sec + 10*ms, refusals: 1, pace: 7, blamed: 0}
+		tt.do(l)
+		l.clock = l.block.release
+		l.spans.n = 0
+		before := *es
+		holds := l.holdFitted(l.view())
+		known := 0
+		if l.episodes != nil {
+			known = l.episodes.n
+		}
+		if got := held(l); got != tt.want || known != tt.blocks || holds != strings.HasSuffix(got, fitted) {
+			t.Errorf("%s: %v, holds %q and knows %d blocks, want %q and %d", tt.name, holds, got, known, tt.want, tt.blocks)
+		}
+		if !holds {
+			continue
+		}
+		if w := l.limits[len(l.limits)-1].(*window); w.hits != minEpisodes || w.lone || w.from != l.clock || w.pace != 7 || w.floor != w.high {
+			t.Errorf("%s: %+v", tt.name, w)
+		}
+		*es = before // the same, with what else follows from the end of a block
+		l.limits, l.episodes, l.block.blamed, l.freed = []limit{newRate(0, 8, 9)}, es, 0, 0
+		l.ended(l.view())
+		if got := held(l); got != fitted || l.freed != tt.freed {
+			t.Errorf("%s: afterwards it holds %q, freed at %v; want %v", tt.name, got, l.freed, tt.freed)
+		}
+	}
+}
+
+// Forty attempts of cost 10 in a minute: a window of 420 of cost is full, and one of 100 attempts
+// is not.
+func TestARefusalThatAWindowExplainsInAnotherUnit(t *testing.T) {
+	minute := func() *window {
+		return &window{size: amounts{100, 420, 0}, off: amounts{0.05, 0.05, 0}, low: time.Minute, high: time.Minute, climb: 1}
+	}
+	for _, tt := range []struct {
+		name   string
+		limits []limit
+		blamed int
+		want   int
+	}{
+		{"nothing was blamed", []limit{minute()}, -1, 0},
+		{"a rate was", []limit{newRate(0, 8, 9), minute()}, 0, 1},
+		{"a limit in flight was", []limit{&flight{size: 9}, minute()}, 0, 0},
+		{"the window itself was", []limit{minute()}, 0, 0},
+		{"none explains it", []limit{newRate(0, 8, 9), &window{size: amounts{100, 100, 0}, low: time.Minute, high: time.Minute}}, -1, -1},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h.add(sec, amounts{40, 400, 0})
+		l.mean = amounts{1, 10, 0}
+		l.limits, l.block.blamed = tt.limits, tt.blamed
+		l.blameOtherUnit(l.view(), refusal{sent: 10 * sec, cost: 10})
+		if l.block.blamed != tt.want {
+			t.Errorf("%s: blamed %d, want %d", tt.name, l.block.blamed, tt.want)
+		}
+		for i, x := range l.limits {
+			if w, ok := x.(*window); ok && (w.unit == cost) != (tt.blamed != tt.want && i == tt.want) {
+				t.Errorf("%s: limit %d is of unit %d", tt.name, i, w.unit)
+			}
 		}
 	}
 }

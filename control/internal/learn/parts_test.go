@@ -464,7 +464,7 @@ func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
 	l.h = *sentEvenly(100*sec, sec, 100)
 	l.clock, l.meanLong = 1000*sec, 450*sec
 	l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 600 * sec, release: 1000 * sec, refusals: 6, blamed: -1, pace: 4, ramping: true}
-	l.penalize(l.view(), 900*sec, 0)
+	l.penalize(l.view(), 0)
 	if l.penalty.length != 400*sec {
 		t.Errorf("the penalty is %v, want the 400 s that no canary lengthened", l.penalty.length)
 	}

@@ -862,3 +862,62 @@ func TestAWindowThatIsCountedInPeriodsExplainsARefusal(t *testing.T) {
 		}
 	}
 }
+
+// As many attempts as a window of ten seconds allows were in use at each of four refusals, if it is
+// counted in periods.
+func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
+	type refusals struct {
+		sent   map[time.Duration]float64
+		blocks []time.Duration // the instants of the refusals before the newest
+		at     time.Duration
+	}
+	large := refusals{map[time.Duration]float64{sec: 1000, 12 * sec: 400}, []time.Duration{5 * sec}, 14 * sec}
+	second := refusals{map[time.Duration]float64{sec: 1000, 12 * sec: 400, 16 * sec: 220}, []time.Duration{5 * sec, 14 * sec}, 16200 * ms}
+	small := refusals{map[time.Duration]float64{sec: 24, 12 * sec: 12, 16 * sec: 6, 22 * sec: 15}, []time.Duration{5 * sec, 15 * sec, 17500 * ms}, 25 * sec}
+	for _, tt := range []struct {
+		name string
+		refusals
+		low, high time.Duration
+		do        func(*window)
+		size      float64 // 0: it is not
+	}{
+		{"a length between the bounds", large, 9 * sec, 11 * sec, func(*window) {}, 1000},
+		{"a tenth below them", large, 11100 * ms, 12 * sec, func(*window) {}, 1000},
+		{"more than a tenth", large, 11200 * ms, 12 * sec, func(*window) {}, 0},
+		{"a tenth above them", large, 8 * sec, 9100 * ms, func(*window) {}, 1000},
+		{"more than that", large, 8 * sec, 9050 * ms, func(*window) {}, 0},
+		{"a window of cost", large, 9 * sec, 11 * sec, func(w *window) { w.unit = cost }, 0},
+		{"one that is already", large, 9 * sec, 11 * sec, func(w *window) { w.even = true }, 0},
+		{"one that began with the clock", large, 10 * sec, 10 * sec, func(w *window) { w.clock = 10 * sec }, 1000},
+		{"a full one, by two blocks", second, 10 * sec, 10 * sec, func(w *window) { w.size[attempts] = 620 }, 1000},
+		{"a full one, by a single block", large, 10 * sec, 10 * sec, func(w *window) { w.size[attempts] = 400 }, 0},
+		{"a small one, by three blocks", small, 9 * sec, 11 * sec, func(*window) {}, 24},
+		{"not by two", refusals{small.sent, small.blocks[1:], small.at}, 9 * sec, 11 * sec, func(*window) {}, 0},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for _, at := range slices.Sorted(maps.Keys(tt.sent)) {
+			l.h.add(at, amounts{tt.sent[at], 0, 0})
+		}
+		for _, at := range tt.blocks {
+			b := block{began: at, lastRefused: at + 4*ms, release: at + 200*ms}
+			if at == 5*sec {
+				b.lastRefused, b.release = 10004*ms, 10200*ms
+			}
+			l.spans.add(&b, 0)
+		}
+		w := &window{size: amounts{5000, 5000, 0}, low: tt.low, high: tt.high, climb: 1, testAfter: 9, lone: true, floor: tt.low}
+		tt.do(w)
+		before := *w
+		l.limits, l.block.blamed = []limit{newRate(0, 8, 9), w}, -1
+		l.clock = tt.at
+		l.blameCounted(l.view(), refusal{sent: tt.at, now: tt.at, cost: 1})
+		want, blamed := before, -1
+		if tt.size > 0 {
+			want.low, want.high, want.lone, want.even, want.clock, want.size, want.testAfter = 10*sec, 10*sec, false, true, 0, amounts{tt.size, 0, 0}, testGrowth
+			blamed = 1
+		}
+		if *w != want || l.block.blamed != blamed {
+			t.Errorf("%s: %+v, blamed %d; want %+v, %d", tt.name, *w, l.block.blamed, want, blamed)
+		}
+	}
+}

@@ -654,6 +654,8 @@ func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
 	}
 	unsettled := known(100, time.Minute, sureHits)
 	unsettled.low = 57 * sec
+	agreeing := known(50, 51*sec, sureHits)
+	agreeing.low = 48 * sec
 	byCost := known(100, time.Minute, sureHits)
 	byCost.unit = cost
 	lone := known(9, sec, 0)
@@ -680,6 +682,7 @@ func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
 		{"of which the length is not known", []limit{unsettled}, 0, found},
 		{"of another unit", []limit{byCost}, 0, found},
 		{"another one that explains this block", []limit{known(50, 51*sec, sureHits)}, 0, "50 of unit 0 in 51.0s-51.0s"},
+		{"but has no certain length", []limit{agreeing}, 0, found},
 		{"but not others yet", []limit{known(50, 51*sec, sureHits-1)}, 0, found},
 		{"one that does not explain it", []limit{known(50, 20*sec, sureHits)}, 0, found},
 	} {
@@ -777,8 +780,102 @@ func TestHowUnlikeARateBlocksAre(t *testing.T) {
 		for i, b := range tt.bounds {
 			known[i].least[cost][3], known[i].most[cost][3] = b[0], b[1]
 		}
-		if size, off := sizeOf(known, cost, 3); math.Abs(size-tt.size) > 1e-6 || math.Abs(off-tt.off) > 1e-6 {
+		if size, off := sizeOf(known, cost, 3); !(math.Abs(size-tt.size) < 1e-6 && math.Abs(off-tt.off) < 1e-6) {
 			t.Errorf("%v: %v, off by %v; want %v, %v", tt.bounds, size, off, tt.size, tt.off)
+		}
+	}
+}
+
+// Blocks that end within a minute, after attempts at rates from 21 to 29 in ten seconds: a window
+// of 100 attempts in the 13th length that is tried was full at each refusal, and no other one.
+func TestWhichWindowExplainsBlocksThatNoRateDoes(t *testing.T) {
+	type change = func(es *episodes, v *view)
+	counts := func(newest ...float64) change { // the oldest is that of 25 if it is not named
+		return func(es *episodes, _ *view) {
+			for i, n := range newest {
+				es.ring[(es.n-1-i)%len(es.ring)].n = n
+			}
+		}
+	}
+	full := func(u unit, i int, size float64) change {
+		return func(es *episodes, _ *view) {
+			for j := range es.ring {
+				e := &es.ring[j]
+				e.least[attempts][12], e.most[attempts][12] = float32(100+50*(j%2)), float32(100+50*(j%2))
+				e.least[u][i], e.most[u][i] = float32(size), float32(size)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		blocks int
+		do     []change
+		unit   unit
+		length int
+		size   float64 // 0: none
+	}{
+		{"five blocks", 5, nil, attempts, 12, 100},
+		{"four", 4, nil, attempts, 12, 0},
+		{"six", 6, nil, attempts, 12, 100},
+		{"six, one of which it does not explain", 6, []change{func(es *episodes, _ *view) { es.ring[5].least[0][12], es.ring[5].most[0][12] = 110, 110 }}, 0, 0, 0},
+		{"by cost", 5, []change{full(cost, 5, 101)}, cost, 5, 101},
+		{"with fewer than ten attempts of that cost", 5, []change{full(cost, 5, 100)}, 0, 0, 0},
+		{"with ten attempts, which agree by chance", 5, []change{full(attempts, 12, 10)}, 0, 0, 0},
+		{"with eleven", 5, []change{full(attempts, 12, 11), func(_ *episodes, v *view) { v.h = &history{} }}, attempts, 12, 11},
+		{"the longest that is tried", 5, []change{full(attempts, lengths-1, 100), func(es *episodes, _ *view) { es.last = time.Hour }}, attempts, lengths - 1, 100},
+		{"longer than half of the time that they took", 5, []change{func(es *episodes, _ *view) { es.last-- }}, 0, 0, 0},
+		{"more had fitted into that length", 5, []change{full(attempts, 12, 96.9)}, 0, 0, 0},
+		{"hardly more had", 5, []change{full(attempts, 12, 97)}, attempts, 12, 97},
+		{"it explains them to a hundredth", 5, []change{func(es *episodes, _ *view) { es.ring[0].least[0][12] = 105.5 }}, attempts, 12, 100},
+		{"no better than to a fiftieth", 5, []change{func(es *episodes, _ *view) { es.ring[0].least[0][12] = 106.5 }}, 0, 0, 0},
+		{"a rate is off by 6 % of all", 5, []change{counts(29.75, 25, 25, 20.25)}, attempts, 12, 100},
+		{"by less", 5, []change{counts(29.74, 25, 25, 20.25)}, 0, 0, 0},
+		{"by 6 % of the newest four", 5, []change{counts(29, 25, 25, 21, 45)}, attempts, 12, 100},
+		{"by less of those", 5, []change{counts(28.9, 25, 25, 21, 45)}, 0, 0, 0},
+	} {
+		es := &episodes{n: tt.blocks, last: 2 * lengthOf(12)}
+		for j := range tt.blocks {
+			e := &es.ring[j]
+			e.n, e.whole, e.refused = 25, 10, time.Duration(j)*sec
+			for u := range units {
+				for i := range lengths {
+					e.least[u][i], e.most[u][i] = float32(100+50*(j%2)), float32(100+50*(j%2))
+				}
+			}
+			e.least[attempts][12], e.most[attempts][12] = 100, 100
+		}
+		v := view{mean: amounts{1, 10, 1}, h: sentEvenly(lengthOf(12)-1, lengthOf(12)/100, 100)}
+		counts(31, 25, 25, 19)(es, &v)
+		for _, do := range tt.do {
+			do(es, &v)
+		}
+		u, length, size, ok := es.window(v)
+		if ok != (tt.size > 0) || ok && (u != tt.unit || length != lengthOf(tt.length) || math.Abs(size-tt.size) > 1e-3) {
+			t.Errorf("%s: %v, %v of unit %d in %v; want %v of unit %d in %v", tt.name, ok, size, u, length, tt.size, tt.unit, lengthOf(tt.length))
+		}
+	}
+	// What is noted of a block: an attempt of cost 3 each second, one refused at 60 s and one at 90 s.
+	var es episodes
+	v := view{h: &history{}, mean: amounts{1, 3, 0.5}}
+	for i := range 200 {
+		v.h.add(time.Duration(i+1)*sec, amounts{1, 3, 0.5})
+	}
+	es.add(v, &block{began: 60 * sec, lastRefused: 61 * sec, release: 62 * sec, cost: 4})
+	if e := &es.ring[0]; es.since != 60*sec || e.n != 0 || e.whole != 0 || e.refused != 60*sec || es.n != 1 {
+		t.Errorf("of the first block: %v attempts in %v s, refused at %v; %d since %v", e.n, e.whole, e.refused, es.n, es.since)
+	}
+	es.add(v, &block{began: 90 * sec, lastRefused: 91 * sec, release: 92 * sec, cost: 4})
+	e := &es.ring[1]
+	if es.since != 60*sec || e.n != 30 || e.whole != 30 || e.refused != 90*sec || es.n != 2 {
+		t.Errorf("of the second block: %v attempts in %v s, refused at %v; %d since %v", e.n, e.whole, e.refused, es.n, es.since)
+	}
+	for i, want := range map[int]float32{0: 1, 4: 3, lengths - 1: 90} { // in 1 s, 2.07 s and 850 s
+		late := float32(0)
+		if i == lengths-1 {
+			late = 2 // all are in use until the release
+		}
+		if e.least[attempts][i] != want+late || e.most[attempts][i] != want+1 || e.least[cost][i] != 3*(want+late) || e.most[cost][i] != 3*want+4 || e.most[busy][i] != want/2+0.5 {
+			t.Errorf("in %v at least %v and at most %v attempts fit, %v and %v of cost; want %v", lengthOf(i), e.least[attempts][i], e.most[attempts][i], e.least[cost][i], e.most[cost][i], want)
 		}
 	}
 }
