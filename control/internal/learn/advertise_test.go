@@ -225,6 +225,10 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 		{"there is room, at a number that is rare", Law{headers: room}, refusal{others: 30}, false},
 		{"there is room, in the ramp", Law{headers: room, block: block{ramping: true}}, refusal{others: 2}, false},
 		{"but outages are over at once here", Law{headers: room, blips: maxBlips}, refusal{others: 2}, false},
+		{"they were, but not often", Law{headers: room, blips: maxBlips - 1}, refusal{others: 2}, true},
+		{"it says for how long", Law{headers: room, limited: true}, refusal{others: 2, wait: sec}, false},
+		{"a canary is refused, as in the outage before", Law{block: block{refusals: 2, outage: true}}, refusal{others: 9}, true},
+		{"a canary is refused, and there was no outage", Law{headers: room, block: block{refusals: 2}}, refusal{others: 2}, false},
 	} {
 		for range 100 {
 			tt.l.crowd.sent(4)
@@ -232,6 +236,15 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 		tt.l.allAdmitted = 1000
 		if got := tt.l.outage(tt.f); got != tt.want {
 			t.Errorf("%s: outage %v", tt.name, got)
+		}
+	}
+	for more, want := range map[int]bool{1: false, 2: true} { // 1.5 of 15, and 2.5
+		l := Law{headers: room}
+		for i := range 14 {
+			l.crowd.sent(map[bool]int{true: 5}[i < more])
+		}
+		if got := l.outage(refusal{others: 5}); got != want {
+			t.Errorf("%d of 14 attempts were sent with as many under way: outage %v", more, got)
 		}
 	}
 	b := block{refusals: 9, wait: 60 * sec, outage: true}
@@ -343,6 +356,11 @@ func TestTheWaitsOfTheNextAttemptsAreEstimated(t *testing.T) {
 		want    time.Duration
 	}{
 		{"nothing is known: the ramp's pace", ramping, nil, nil, 4, 2 * sec},
+		{"nor after a refusal", holding, nil, nil, 4, 2 * sec},
+		{"a window with room for four, in the ramp", ramping, []limit{minute}, nil, 4, 2 * sec},
+		{"before the first answer", starting, []limit{minute}, nil, 4, 2 * sec},
+		{"no longer than the longest interval for each", holding, []limit{newRate(0, slowest, slowest)}, nil, 4, 4 * time.Hour},
+		{"nor than there is time", holding, []limit{newRate(0, slowest, slowest)}, nil, 1e9, never / 2},
 		{"a window with room for four", holding, []limit{minute}, nil, 4, 4 * ms},
 		{"and those after them, at its mean rate", holding, []limit{minute}, nil, 6, 12 * sec},
 		{"an advertised bucket with 57 left", ramping, nil, bucketed(57), 29, 14500 * ms},

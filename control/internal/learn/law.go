@@ -141,7 +141,7 @@ func (l *Law) Believed(wait time.Duration) time.Duration { return l.named.believ
 // block began.
 func (l *Law) Foretold() bool {
 	b := &l.block
-	if b.explained || b.blamed < 0 {
+	if b.blamed < 0 {
 		return b.explained
 	}
 	return !isRate(l.limits[b.blamed]) || b.paced // a rate explains every short block
@@ -301,7 +301,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	doubted := l.named.doubts(o.RetryAfter)
 	o.RetryAfter = min(l.named.believed(o.RetryAfter), maxSilence)
 	if o.Sent <= l.epoch {
-		if o.RetryAfter > 0 && o.Class == Refused {
+		if o.Class == Refused {
 			b.resume = max(b.resume, o.Now+o.RetryAfter)
 		}
 		return
@@ -309,14 +309,14 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	l.epoch = o.Now
 	smooth(&l.trip, float64(min(o.Now-o.Sent, maxTrip)), 0.2)
 	f := refusal{sent: o.Sent, now: o.Now, others: l.out.others(o.Sent), cost: o.Estimate, wait: o.RetryAfter, limited: o.Class == Refused}
-	if !isCanary && l.state != waiting && l.state != trying {
+	if l.state != waiting && l.state != trying {
 		l.blocked(f)
 	} else {
 		b.refusals++
 		b.lastRefused = o.Sent
 		b.tooShort = max(b.tooShort, b.wait>>min(max(0, b.refusals-2), 62))
 	}
-	if l.state == starting || l.state == ramping || l.state == holding || isCanary || l.state == waiting {
+	if isCanary || l.state != trying {
 		l.transition(refused)
 	}
 	if f.limited {
@@ -393,7 +393,7 @@ func (l *Law) plan(f refusal) {
 	b := &l.block
 	v := l.view()
 	expected, sure := l.clock, false
-	if b.blamed >= 0 && !b.outage {
+	if b.blamed >= 0 {
 		if at := l.limits[b.blamed].free(v, 1); at != never {
 			expected = max(expected, at)
 		}
@@ -405,7 +405,7 @@ func (l *Law) plan(f refusal) {
 			expected = max(expected, l.clock+(at-l.clock)/2)
 		} else if ok && w.even { // the refused attempt may count, and part of a unit be missing
 			expected = max(expected, l.clock+time.Duration(evenWait*w.interval(v)))
-		} else if ok && w.clock == 0 && !w.lone && !w.settled() {
+		} else if ok && !w.lone && !w.settled() {
 			low, high := w.between(v, b)
 			expected = b.within(l.clock, low, high, time.Duration(l.trip), l.freed, l.cfg.Phase, l.likely)
 		}
@@ -479,9 +479,6 @@ func (l *Law) show(mayShorten bool) {
 
 // sustained returns the longest interval of the held limits, in nanoseconds.
 func (l *Law) sustained() float64 {
-	if len(l.limits)+len(l.headers) == 0 {
-		return l.ramp.every
-	}
 	v := l.view()
 	ns := 0.0
 	if l.state == ramping || l.state == starting || len(l.limits) == 0 {

@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -85,6 +86,10 @@ func TestWhenACanaryGoes(t *testing.T) {
 			l.headers = []advertised{{shaper: newShaper(sliding), quota: 100, left: left, share: 1, at: 99 * sec, whole: 140 * sec}}
 		}
 	}
+	windows := func(l *Law) { // of 40 s, since a release at 65 s
+		l.expect(40 * sec)
+		l.freed, l.block.refusals, l.block.wait = 65*sec, 2, 9*sec
+	}
 	for _, tt := range []struct {
 		name     string
 		do       []func(*Law)
@@ -117,13 +122,33 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"others came first: not that late", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.refusals = true, 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
 		{"twice the time until there is room", []func(*Law){sliding(0), func(l *Law) {
 			l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape, l.headers[0].whole = true, 2, time.Hour, fixed, 130*sec
-		}}, refusal{limited: true}, 60 * sec, 0, 7 * sec},
+		}}, refusal{limited: true}, 60025 * ms, 0, 7 * sec},
 		{"after a refused canary, three times later", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
-		{"or after the advertised wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 3, 2*sec }}, refusal{limited: true, wait: 9 * sec}, 9100 * ms, 0, 7 * sec},
+		{"or after the advertised wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 3, 2*sec }}, refusal{limited: true, wait: 9 * sec}, 9120 * ms, 0, 7 * sec},
+		{"a wait of a day is observed", nil, refusal{limited: true, wait: 24 * time.Hour}, 24*time.Hour + 100*ms, 120 * ms, 7 * sec},
+		{"no other wait is longer", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait, l.penalty.length = 2, 9*time.Hour, sec }}, refusal{limited: true}, 24 * time.Hour, 0, 7 * sec},
+		{"a wait that is advertised anew replaces the last one", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 2, time.Hour }}, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 0, 7 * sec},
+		{"in an outage canaries are no further apart, whatever is in flight", []func(*Law){func(l *Law) { l.block.refusals, l.block.outage, l.flying = 2, true, 2 }}, refusal{wait: 9 * sec}, 9100 * ms, 0, 7 * sec},
+		{"which is twice the last wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.outage, l.block.wait = 2, true, 4*sec }}, refusal{}, 8 * sec, 0, 7 * sec},
+		{"a refusal with a wait that has not changed is no outage's", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait, l.block.punished = 3, 5*time.Minute, true }}, refusal{wait: 5 * sec}, 15 * time.Minute, 0, 7 * sec},
+		{"a configured window ends sooner than one would ask otherwise", []func(*Law){windows}, refusal{limited: true}, 5180 * ms, 0, 7 * sec},
+		{"though a single block supports another one", []func(*Law){windows, hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec}))}, refusal{limited: true}, 5180 * ms, 0, 7 * sec},
+		{"unless a window is known: when a usual one ends", []func(*Law){windows, hold(sized(5, window{low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 25220 * ms, 0, 7 * sec},
+		{"a window of costs has room for one", []func(*Law){hold(sized(5, window{unit: cost, low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
+		{"a window of one block, once a canary was refused: as if there were none", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) {
+			l.block.refusals, l.block.wait, l.block.punished = 2, 9*sec, true
+		}}, refusal{limited: true}, 27 * sec, 0, 7 * sec},
+		{"an advertised limit on cost has room for one", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.headers[0].shape, l.headers[0].perCost = true, fixed, true }}, refusal{limited: true}, 120 * ms, 120 * ms, 0},
+		{"and had when others came first", []func(*Law){sliding(1), func(l *Law) {
+			l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape, l.headers[0].perCost = true, 2, time.Hour, fixed, true
+		}}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
+		{"an advertised limit that explains nothing", []func(*Law){sliding(1), func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
+		{"nor holds back for long", []func(*Law){sliding(1), func(l *Law) { l.block.refusals, l.block.wait = 2, 20*sec }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
+		{"one that explains it has room", []func(*Law){sliding(1), func(l *Law) { l.block.explained = true }}, refusal{limited: true}, 120 * ms, 120 * ms, 0},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
 		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, blamed: -1, soonest: sec, expected: 7 * sec}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, blamed: -1, soonest: sec, expected: 7 * sec, lastWait: 8 * sec}
 		for _, do := range tt.do {
 			do(l)
 		}
@@ -131,13 +156,16 @@ func TestWhenACanaryGoes(t *testing.T) {
 		l.plan(tt.f)
 		b := &l.block
 		most := tt.want + 5*ms
-		if b.refusals > 1 {
-			most += tt.want / 4
+		if b.refusals > 1 && !b.outage {
+			most = max(maxSilence, tt.f.wait+100*ms)
+			if apart := (&block{wait: tt.want}).apart(l.clock); apart < tt.want/20 || tt.want+apart < most {
+				most = tt.want + apart + 5*ms
+			}
 		}
 		if b.wait < tt.want-5*ms || b.wait > most || b.resume != l.clock+b.wait {
 			t.Errorf("%s: after %v, at %v, want %v", tt.name, b.wait, b.resume, tt.want)
 		}
-		if b.least != tt.least || (b.expected-tt.expected).Abs() > ms || b.exact != (tt.f.wait > 0 && b.refusals <= 2) && b.refusals <= 2 || tt.f.wait > 0 && b.lastWait != tt.f.wait {
+		if b.least != tt.least || (b.expected-tt.expected).Abs() > ms || b.exact != (tt.f.wait > 0 && b.refusals <= 2) && b.refusals <= 2 || b.lastWait != cmp.Or(tt.f.wait, 8*sec) {
 			t.Errorf("%s: least %v, expected %v, exact %v, last wait %v; want %v, %v", tt.name, b.least, b.expected, b.exact, b.lastWait, tt.least, tt.expected)
 		}
 	}
@@ -764,6 +792,13 @@ func TestHowABlockBegins(t *testing.T) {
 		r.cycles, r.since = 3, r.stretch
 		return r
 	}
+	known := func(cycles int) *rate {
+		r := climbing(10.2)
+		r.cycles = cycles
+		return r
+	}
+	byCost := sized(2000, window{off: amounts{0.05, 0.05, 0}})
+	byCost.size[cost], byCost.hits = 232, 3
 	room := func(left float64) func(*Law, *refusal) {
 		return func(l *Law, f *refusal) {
 			l.headers = []advertised{{shaper: newShaper(fixed), quota: 100, left: left, remained: left, refused: 100 * sec, share: 1, explainedAt: -1000}}
@@ -793,6 +828,12 @@ func TestHowABlockBegins(t *testing.T) {
 		{"whose blocks were brief", []limit{&flight{size: 11}}, func(l *Law, _ *refusal) { l.brief = 1 }, 0, "", maxEvidence, sec / 2},
 		{"often", []limit{&flight{size: 11}}, func(l *Law, _ *refusal) { l.brief = 9 }, 0, "", maxEvidence, 485 * ms},
 		{"a larger one", []limit{&flight{size: 13}}, nil, -1, "", maxEvidence, sec},
+		{"a rate after two cycles", []limit{known(2)}, nil, 0, "", maxEvidence, sec},
+		{"no limit was near, and the ramp had just grown", []limit{sized(2000, window{})}, func(l *Law, _ *refusal) { l.allAdmitted, l.ramp.grew = 99, 100*sec }, -1, "", maxEvidence, sec},
+		{"a window that was tested, and an outage", []limit{sized(230, window{climb: 1.1})}, func(l *Law, f *refusal) { room(50)(l, f); f.others = 2 }, -1, "", 0, sec},
+		{"a window that was not tested, and an advertised limit explains it", []limit{sized(230, window{})}, room(0), -1, "explained", 0, sec},
+		{"a limit in flight that was met, and an advertised one explains it", []limit{&flight{size: 11}}, room(0), -1, "explained", 0, sec},
+		{"a window that is full of cost", []limit{byCost}, nil, 0, "", maxEvidence, sec},
 		{"an advertised limit explains it", []limit{sized(230, window{climb: 1.1})}, room(0), -1, "explained, window tested", 0, sec},
 		{"there is room, and as many as usual are in flight: an outage", nil, func(l *Law, f *refusal) { room(50)(l, f); f.others = 2 }, -1, "", 0, sec},
 		{"there is room, but many are in flight", nil, room(50), -1, "", maxEvidence, sec},
@@ -854,6 +895,7 @@ func TestTheIntervalThatIsReported(t *testing.T) {
 		{"that may speed up", ramping, nil, nil, sec, Outcome{Class: Admitted, Steady: true}, sec},
 		{"a window", holding, []limit{minute(10)}, nil, sec, Outcome{Class: Failed}, 6 * sec},
 		{"of much", holding, []limit{minute(600)}, nil, sec, Outcome{Class: Admitted}, 100 * ms},
+		{"of much, before an answer", starting, []limit{minute(600)}, nil, ms, Outcome{Class: Lost}, 700 * ms},
 		{"of much, in the ramp", ramping, []limit{minute(600)}, nil, sec, Outcome{Class: Admitted}, 700 * ms},
 		{"the longer one", holding, []limit{minute(600), minute(20), minute(60)}, nil, sec, Outcome{Class: Admitted}, 3 * sec},
 		{"an advertised one", holding, []limit{minute(600)}, header, sec, Outcome{Class: Admitted}, 2 * sec},
@@ -1089,5 +1131,165 @@ func TestARefusalThatAWindowExplainsInAnotherUnit(t *testing.T) {
 				t.Errorf("%s: limit %d is of unit %d", tt.name, i, w.unit)
 			}
 		}
+	}
+}
+
+// What was sent since the end of the last long block is that block's, up to the attempt that ended it.
+func TestHowManyAttemptsABlockFollows(t *testing.T) {
+	for freed, want := range map[time.Duration]float64{-1: 230, 50 * sec: 201, 50*sec + 1: 200} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock, l.freed = *sentEvenly(100*sec, 250*ms, 230), 100*sec, freed
+		if l.blocked(refusal{sent: 100 * sec, now: 101 * sec}); l.block.count != want {
+			t.Errorf("since %v: %v attempts, want %v", freed, l.block.count, want)
+		}
+	}
+}
+
+// A canary is refused. There is room, unless a row says otherwise.
+func TestABlockAlthoughThereIsRoom(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		do       func(*Law)
+		o        Outcome
+		refusals int
+		punished bool
+		outage   bool
+	}{
+		{"the second refusal: a penalty", func(*Law) {}, Outcome{Class: Refused}, 2, true, false},
+		{"the first one says nothing", func(l *Law) { l.state, l.block = holding, block{} }, Outcome{Class: Refused}, 1, false, false},
+		{"nothing is left", func(l *Law) { l.headers[0].left = 0 }, Outcome{Class: Refused}, 2, false, false},
+		{"nothing is left any more", func(l *Law) { l.headers[0].left, l.block.punished = 0, true }, Outcome{Class: Refused}, 2, true, false},
+		{"an outage", func(l *Law) { l.limited = true }, Outcome{Class: Overloaded}, 2, false, true},
+		{"an advertised limit explains it, and there is trouble", func(l *Law) { l.limited, l.block.explained = true, true }, Outcome{Class: Overloaded}, 2, true, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock, l.state, l.epoch = *sentEvenly(100*sec, sec, 100), 100*sec, trying, 50*sec
+		l.headers = []advertised{{shaper: newShaper(fixed), quota: 100, left: 50, share: 1}}
+		l.block = block{refusals: 1, blamed: -1, canaryAt: 100 * sec, wait: sec}
+		tt.do(l)
+		tt.o.Sent, tt.o.Now = 100*sec, 101*sec
+		l.Observe(tt.o)
+		b := &l.block
+		if b.refusals != tt.refusals || b.punished != tt.punished || b.outage != tt.outage || l.state != waiting || l.allRefused != 1 {
+			t.Errorf("%s: %d refusals, punished %v, outage %v, %v; want %d, %v, %v", tt.name, b.refusals, b.punished, b.outage, l.state, tt.refusals, tt.punished, tt.outage)
+		}
+	}
+}
+
+// A block has been going on since 50 s, and its newest canary was sent at 90 s.
+func TestRefusalsDuringABlock(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		state    state
+		o        Outcome
+		known    float64 // the divisor of advertised waits
+		want     state
+		refusals int
+		sane     int           // waits that were believed
+		resume   time.Duration // at least
+	}{
+		{"the canary", trying, Outcome{Sent: 90 * sec, RetryAfter: 4 * sec}, 0, waiting, 4, 0, 104 * sec},
+		{"an older canary, after that", trying, Outcome{Sent: 80 * sec, RetryAfter: 4 * sec}, 0, trying, 4, 1, 104 * sec},
+		{"an older one before the next is sent", waiting, Outcome{Sent: 80 * sec, RetryAfter: 4 * sec}, 0, waiting, 4, 1, 104 * sec},
+		{"an attempt of before the block", waiting, Outcome{Sent: 40 * sec, RetryAfter: 4 * sec}, 0, waiting, 3, 0, 104 * sec},
+		{"one that was sent when the block was noticed", waiting, Outcome{Sent: 50 * sec, RetryAfter: 4 * sec}, 0, waiting, 3, 0, 104 * sec},
+		{"with a wait of days, which is believed to be seconds", waiting, Outcome{Sent: 80 * sec, RetryAfter: 72 * time.Hour}, 1, waiting, 4, 1, 100*sec + 24*time.Hour},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock, l.state, l.epoch, l.named.unit = *sentEvenly(100*sec, sec, 100), 100*sec, tt.state, 50*sec, tt.known
+		l.block = block{refusals: 3, blamed: -1, began: 49 * sec, noticed: 50 * sec, lastRefused: 70 * sec, canaryAt: 90 * sec, wait: sec, resume: 101 * sec}
+		tt.o.Now, tt.o.Class = 100*sec, Refused
+		l.Observe(tt.o)
+		if l.state != tt.want || l.block.refusals != tt.refusals || l.named.sane != tt.sane || l.block.began != 49*sec {
+			t.Errorf("%s: %v, %d refusals, %d plausible waits, began at %v; want %v, %d, %d", tt.name, l.state, l.block.refusals, l.named.sane, l.block.began, tt.want, tt.refusals, tt.sane)
+		}
+		if got := l.block.resume; got < tt.resume || got > tt.resume+30*sec {
+			t.Errorf("%s: the next canary goes at %v, want %v", tt.name, got, tt.resume)
+		}
+	}
+}
+
+// The instants that a law is told may go back, as those of responses that arrive together do.
+func TestTheClockOfALaw(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	if l.mean != (amounts{1, 1, 0}) || l.Hold(5*sec, 1) != 5*sec || l.Hold(4*sec, 1) != 5*sec {
+		t.Errorf("at first %+v; the next attempt goes at %v, want 5s", l.mean, l.Hold(4*sec, 1))
+	}
+	if l.Sent(3*sec, 1); l.last != 5*sec || l.began != 5*sec || l.freed != 5*sec {
+		t.Errorf("the first attempt was sent at %v, want 5s; %v, %v", l.last, l.began, l.freed)
+	}
+	if l.Observe(Outcome{Sent: 5 * sec, Now: 2 * sec, Class: Refused}); l.epoch != 5*sec || l.block.noticed != 5*sec {
+		t.Errorf("it was refused at %v and %v, want 5s", l.epoch, l.block.noticed)
+	}
+	if l.Sent(9*sec, 1); l.block.canaryAt != 9*sec || l.Hold(time.Hour, 1) != never {
+		t.Errorf("a canary was sent at %v, want 9s, and the next attempt at %v, after its answer", l.block.canaryAt, l.Hold(time.Hour, 1))
+	}
+	l = New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	l.state, l.flying, l.limits = holding, 3, []limit{&flight{size: 3}}
+	if at := l.Hold(sec, 1); at != never {
+		t.Errorf("with as many in flight as may be, the next goes at %v", at)
+	}
+	l.clock, l.lastRelease, l.lastBlock = 100*sec, 40*sec, 6*sec-1
+	if v := l.view(); v.calm != 10 {
+		t.Errorf("a minute after a block of 6s is %v times as long, want 10", v.calm)
+	}
+	l = New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	if err := l.Assume([]Found{{Kind: Window, Size: 1, Window: 10 * sec}}); err != nil || l.Uses(5*sec, nil)[0].Free != 5*sec {
+		t.Errorf("before the first attempt there is room at %v, want at once; %v", l.Uses(5*sec, nil)[0].Free, err)
+	}
+}
+
+// An answer to an attempt of 99 s arrives at 100 s.
+func TestWhatAnAnswerSaysAboutTheHeldLimits(t *testing.T) {
+	lone := func() *window {
+		return &window{size: amounts{30, 30, 0}, low: 40 * sec, high: time.Minute, fold: sec, floor: 10 * sec, climb: 1, lone: true, pace: 2}
+	}
+	for _, tt := range []struct {
+		name    string
+		state   state
+		steady  bool
+		limits  []limit
+		want    string
+		every   time.Duration // of the ramp
+		untests []float64
+	}{
+		{"in the ramp the pace grows", ramping, false, nil, "", 250 * ms, nil},
+		{"not if it is told to be steady", ramping, true, nil, "", 500 * ms, nil},
+		{"in the ramp with restored limits, too", ramping, false, []limit{&window{size: amounts{900, 900, 0}, low: time.Minute, high: time.Minute, climb: 1}}, "900 of unit 0 in 60.0s-60.0s", 250 * ms, []float64{1}},
+		{"once a limit is held it does not", holding, false, []limit{&flight{size: 9, testAfter: firstTest}}, "9 in flight", 500 * ms, []float64{1}},
+		{"a window", holding, false, []limit{newRate(0, 1, 2), &window{size: amounts{900, 900, 0}, low: time.Minute, high: time.Minute, climb: 1}, &flight{size: 9, testAfter: firstTest}}, "1.00-2.00/s, 900 of unit 0 in 60.0s-60.0s, 9 in flight", 500 * ms, []float64{0, 1, 1}},
+		{"one that was exceeded without a refusal is given up", holding, false, []limit{&flight{size: 9, testAfter: firstTest}, lone(), lone()}, "9 in flight, 30 of unit 0 in 40.0s-60.0s lone, 3.00-4.50/s", 500 * ms, []float64{1, 0, 0}},
+	} {
+		l := New(Config{Ceiling: ms, Initial: 500 * ms, Slowest: time.Hour})
+		for i := range 99 {
+			l.h.add(time.Duration(i+1)*sec, amounts{1, 1, 1})
+		}
+		l.mean[busy] = 1
+		l.clock, l.last, l.state, l.limits, l.flying = 99*sec, 99*sec, tt.state, tt.limits, 1
+		l.latency, l.ramp.answers, l.allAdmitted, l.headers = 1e9, 9, 41, []advertised{{rolled: true, at: 99 * sec}}
+		l.Observe(Outcome{Sent: 99 * sec, Now: 100 * sec, Class: Admitted, Estimate: 1, Cost: 1, Steady: tt.steady})
+		if got := held(l); got != tt.want || time.Duration(l.ramp.every) != tt.every {
+			t.Errorf("%s: holds %q, the ramp's interval is %v; want %q and %v", tt.name, got, time.Duration(l.ramp.every), tt.want, tt.every)
+		}
+		if grew := tt.every < 500*ms; l.ramp.admitted != map[bool]float64{true: 42}[grew] || !l.headers[0].gone {
+			t.Errorf("%s: the ramp grew after %v attempts, and what no answer reports is gone: %v", tt.name, l.ramp.admitted, l.headers[0].gone)
+		}
+		for i, want := range tt.untests {
+			got := 0.0
+			switch x := l.limits[i].(type) {
+			case *window:
+				got = x.untested
+			case *flight:
+				got = x.untested
+			}
+			if got != want {
+				t.Errorf("%s: %v answers under limit %d, want %v", tt.name, got, i, want)
+			}
+		}
+	}
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	l.trip = 1e9
+	if l.Observe(Outcome{Sent: sec, Now: sec, Class: Admitted}); l.mean[busy] != 0.001 {
+		t.Errorf("an answer that is faster than a refusal works for %v s, want 1 ms", l.mean[busy])
 	}
 }

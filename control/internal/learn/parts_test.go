@@ -2,9 +2,11 @@ package learn
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 )
@@ -201,6 +203,31 @@ func TestThePaceBeforeARefusalIsThatOfItsTime(t *testing.T) {
 		l.shown = 10 * sec
 		if got := l.pace(l.view(), now); got < tt.low || got > tt.high {
 			t.Errorf("%s: %.3f/s, want %g to %g", tt.name, got, tt.low, tt.high)
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		bursts map[time.Duration]float64 // how many were sent so long before the refusal
+		freed  time.Duration             // the end of the last long block, before it
+		shown  time.Duration
+		want   float64
+	}{
+		{"of the last second, and the refused one", map[time.Duration]float64{500 * ms: 10, 1500 * ms: 20}, time.Hour, ms, 11},
+		{"or of eight intervals", map[time.Duration]float64{sec: 10, 3 * sec: 20}, time.Hour, 500 * ms, 31 / 4.},
+		{"of a minute, if that is more", map[time.Duration]float64{50 * sec: 600}, time.Hour, ms, 10},
+		{"or of a hundred intervals", map[time.Duration]float64{80 * sec: 600}, time.Hour, sec, 6},
+		{"nothing for long: one now", map[time.Duration]float64{200 * sec: 600}, time.Hour, ms, 1},
+		{"since the last long block", map[time.Duration]float64{1400 * ms: 30, 50 * sec: 6000}, 1500 * ms, ms, 20},
+		{"which was hardly over", map[time.Duration]float64{5 * ms: 1, 50 * sec: 6000}, 10 * ms, ms, 40},
+	} {
+		const now = 2000 * sec
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for _, ago := range slices.Backward(slices.Sorted(maps.Keys(tt.bursts))) {
+			l.h.add(now-ago, amounts{tt.bursts[ago], 0, 0})
+		}
+		l.shown, l.freed = tt.shown, now-tt.freed
+		if got := l.pace(l.view(), now); math.Abs(got-tt.want) > 1e-6 {
+			t.Errorf("%s: %v a second, want %v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -418,8 +445,12 @@ func TestAWaitThatABurstLengthenedIsNotAllBelieved(t *testing.T) {
 		{"each refusal of a burst has a longer one", []time.Duration{266 * sec, 613 * sec, 1409 * sec, 3051 * sec}, penaltyLongest},
 		{"it is no longer than a penalty", []time.Duration{266 * sec, 613 * sec}, 613 * sec},
 		{"it ends with the hour", []time.Duration{266 * sec, time.Hour - 12*sec}, time.Hour - 12*sec},
+		{"waits are known to be seconds", []time.Duration{266 * sec, 3051 * sec}, 3051 * sec},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: 24 * time.Hour})
+		if tt.name == "waits are known to be seconds" {
+			l.named.unit = 1
+		}
 		now := 10 * sec
 		for range tt.waits {
 			l.Sent(now, 1)
