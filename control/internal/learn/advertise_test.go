@@ -442,6 +442,16 @@ func TestUsualWindowsExplainALongWait(t *testing.T) {
 		{"until a day after the last release", 24*time.Hour + 507*sec - now, true},
 		{"until the clock strikes", 2*time.Hour - 400*sec - now + 3*sec, true},
 		{"neither", 4217 * sec, false},
+		{"an hour after the first attempt, and some seconds", time.Hour + 105*sec - now, true},
+		{"and some more", time.Hour + 105*sec + ms - now, false},
+		{"some seconds after the clock strikes", 2*time.Hour - 395*sec - now, true},
+		{"some more", 2*time.Hour - 395*sec + ms - now, false},
+		{"ten", 2*time.Hour - 390*sec - now, false},
+		{"whole minutes and a second", 17*time.Minute + sec, true},
+		{"and more than that", 17*time.Minute + sec + ms, false},
+		{"whole minutes and two seconds", 17*time.Minute + 2*sec, false},
+		{"whole minutes but for a second and a half", 17*time.Minute - 1500*ms, false},
+		{"about a quarter of an hour", 15*time.Minute + 3*sec, true},
 	} {
 		l := Law{cfg: Config{Phase: 400 * sec}, began: 100 * sec, freed: 507 * sec}
 		if got := l.ends(now, tt.wait); got != tt.want {

@@ -240,9 +240,7 @@ func (b *block) next(now, trip, expected, from, phase, penalty time.Duration, li
 			}
 		}
 	}
-	if expected > now {
-		try(expected)
-	}
+	try(expected)
 	if best == later {
 		best = low
 	}

@@ -514,6 +514,8 @@ func TestTheLengthsThatAreUsual(t *testing.T) {
 	for _, tt := range []struct{ longest, want time.Duration }{
 		{58800 * ms, time.Minute}, {58799 * ms, 58799 * ms}, {62200 * ms, time.Minute}, {62201 * ms, 62201 * ms},
 		{9800 * ms, 10 * sec}, {9799 * ms, 9799 * ms}, {11200 * ms, 10 * sec}, {11201 * ms, 11201 * ms},
+		{15100 * ms, 15 * sec}, {30200 * ms, 30 * sec}, {121 * sec, 2 * time.Minute}, {303 * sec, 5 * time.Minute}, {606 * sec, 10 * time.Minute}, {903 * sec, 15 * time.Minute}, {1810 * sec, 30 * time.Minute},
+		{3600 * sec, time.Hour}, {3*time.Hour + time.Minute, 3 * time.Hour}, {6*time.Hour + time.Minute, 6 * time.Hour}, {12*time.Hour + time.Minute, 12 * time.Hour}, {24*time.Hour - time.Minute, 24 * time.Hour},
 	} {
 		if got := (&advertised{longest: tt.longest}).length(); got != tt.want {
 			t.Errorf("a reset of %v: %v long, want %v", tt.longest, got, tt.want)

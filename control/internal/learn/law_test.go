@@ -228,6 +228,11 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"not less", block{refusals: 7, wait: 10 * time.Minute}, 0, 659 * sec, far, 0, 0, 15 * time.Minute},
 		{"and a fifth later than any penalty", block{refusals: 7, wait: 10 * time.Minute}, 0, 1079 * sec, far, 0, 0, 1079 * sec},
 		{"not more", block{refusals: 7, wait: 10 * time.Minute}, 0, 1080 * sec, far, 0, 0, 15 * time.Minute},
+		{"five minutes are not long: an instant may be sooner than the last wait", block{refusals: 7, wait: 200 * sec, count: 1e9, punished: false}, 0, 200 * sec, far, 1801 * sec, 0, 200 * sec},
+		{"longer ones are", block{refusals: 7, wait: 150 * sec, punished: true}, 0, 269 * sec, far, 0, 0, 450 * sec},
+		{"of which three fifths are not too soon", block{refusals: 7, wait: 150 * sec, punished: true}, 0, 270 * sec, far, 0, 0, 270 * sec},
+		{"when a penalty ends, if a limit has room then", block{refusals: 2, wait: 4 * sec, punished: true}, 0, 10 * sec, far, 0, 10 * sec, 10 * sec},
+		{"at most a day", block{refusals: 2, wait: 4 * sec}, 0, 0, far, 0, 30 * time.Hour, 24 * time.Hour},
 	} {
 		b := hours(tt.b)
 		if got := b.next(0, tt.trip, tt.expected, tt.from, tt.phase, tt.penalty, nil); (got - tt.want).Abs() > ms {
@@ -256,8 +261,12 @@ func TestWhatABlockLooksLike(t *testing.T) {
 		{"the end of an advertised wait is known", block{release: 100 * sec, lastRefused: 4 * sec, pace: 100, refusals: 2, exact: true}, true, 97 * sec},
 		{"but not before the last refusal", block{release: 100 * sec, lastRefused: 99 * sec, pace: 100, refusals: 2, exact: true}, true, 99 * sec},
 	} {
-		if got := tt.b.long(); got != tt.long || tt.b.freedFrom() != tt.freed {
-			t.Errorf("%s: long %v, room since %v; want %v, %v", tt.name, got, tt.b.freedFrom(), tt.long, tt.freed)
+		for _, began := range []time.Duration{0, 50 * sec} {
+			b, freed := tt.b, tt.freed+began
+			b.began, b.noticed, b.lastRefused, b.release = began, began, b.lastRefused+began, b.release+began
+			if got := b.long(); got != tt.long || b.freedFrom() != freed {
+				t.Errorf("%s: long %v, room since %v; want %v, %v", tt.name, got, b.freedFrom(), tt.long, freed)
+			}
 		}
 	}
 	for _, tt := range []struct {
@@ -275,6 +284,7 @@ func TestWhatABlockLooksLike(t *testing.T) {
 		{"an odd one that is longer", waits{odd: true}, waits{odd: true}, 2000 * sec, 2200 * ms},
 		{"which is hardly longer", waits{odd: true}, waits{odd: true}, 901 * sec, sec},
 		{"in milliseconds", waits{unit: millisPerSecond, odd: true}, waits{unit: millisPerSecond, odd: true, sane: 1}, 2000 * sec, 2 * sec},
+		{"in milliseconds, as the next will be", waits{unit: millisPerSecond, sane: 1}, waits{unit: millisPerSecond, sane: 2}, 2000 * sec, 2 * sec},
 		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1}, 2000 * sec, penaltyLongest},
 	} {
 		w := tt.before
@@ -282,7 +292,7 @@ func TestWhatABlockLooksLike(t *testing.T) {
 			t.Errorf("%s: %+v, %v is believed; want %+v, %v", tt.name, w, w.believed(tt.wait), tt.after, tt.believed)
 		}
 	}
-	for wait, want := range map[time.Duration]bool{18*sec + 1: true, 18 * sec: false, 4500 * ms: false, 4500*ms - 1: true, 0: false} {
+	for wait, want := range map[time.Duration]bool{18*sec + 1: true, 18 * sec: false, 4500 * ms: false, 4500*ms - 1: true, 1: true, 0: false} {
 		if b := (&block{refusals: 3, lastWait: 9 * sec}); b.newly(wait) != want {
 			t.Errorf("after a wait of 9s one of %v is new: %v", wait, !want)
 		}
@@ -827,6 +837,7 @@ func TestHowABlockBegins(t *testing.T) {
 		{"a limit in flight", []limit{&flight{size: 11}}, nil, 0, "", maxEvidence, sec},
 		{"whose blocks were brief", []limit{&flight{size: 11}}, func(l *Law, _ *refusal) { l.brief = 1 }, 0, "", maxEvidence, sec / 2},
 		{"often", []limit{&flight{size: 11}}, func(l *Law, _ *refusal) { l.brief = 9 }, 0, "", maxEvidence, 485 * ms},
+		{"those of a window", []limit{sized(230, window{})}, func(l *Law, _ *refusal) { l.brief = 9 }, 0, "", maxEvidence, sec},
 		{"a larger one", []limit{&flight{size: 13}}, nil, -1, "", maxEvidence, sec},
 		{"a rate after two cycles", []limit{known(2)}, nil, 0, "", maxEvidence, sec},
 		{"no limit was near, and the ramp had just grown", []limit{sized(2000, window{})}, func(l *Law, _ *refusal) { l.allAdmitted, l.ramp.grew = 99, 100*sec }, -1, "", maxEvidence, sec},
@@ -1291,5 +1302,86 @@ func TestWhatAnAnswerSaysAboutTheHeldLimits(t *testing.T) {
 	l.trip = 1e9
 	if l.Observe(Outcome{Sent: sec, Now: sec, Class: Admitted}); l.mean[busy] != 0.001 {
 		t.Errorf("an answer that is faster than a refusal works for %v s, want 1 ms", l.mean[busy])
+	}
+}
+
+func TestWhatAPenaltyLearnsFromABlock(t *testing.T) {
+	minute := penalty{length: time.Minute}
+	for _, tt := range []struct {
+		name                 string
+		p                    penalty
+		took, silence, short time.Duration
+		refusals             int
+		want                 penalty
+	}{
+		{"no penalty is suspected", penalty{}, time.Minute, time.Minute, 5 * sec, 2, penalty{}},
+		{"half of it", minute, 30 * sec, 30 * sec, 0, 1, penalty{length: 30 * sec, blocks: 1}},
+		{"less than half", minute, 30*sec - 1, 30 * sec, 0, 1, penalty{length: time.Minute, shortInRow: 1}},
+		{"less than the first wait, where little is known", penalty{length: 160 * sec, low: 10 * sec}, 40*sec - 1, 30 * sec, 0, 1, penalty{length: 160 * sec, low: 10 * sec, shortInRow: 1}},
+		{"the first wait was not enough", minute, 70 * sec, 30 * sec, 59 * sec, 2, penalty{length: time.Minute, low: 59 * sec, blocks: 1}},
+		{"nor was all of it", minute, 160 * sec, 100 * sec, time.Minute, 2, penalty{length: 100 * sec, low: time.Minute, blocks: 1}},
+		{"by far", minute, 300 * sec, 200 * sec, time.Minute, 2, penalty{length: 180 * sec, low: time.Minute, blocks: 1}},
+		{"but the next canary was soon enough", minute, 90 * sec, 30 * sec, time.Minute, 2, penalty{length: time.Minute, low: time.Minute, blocks: 1}},
+	} {
+		if tt.p.ended(tt.took, tt.silence, tt.short, tt.refusals); tt.p != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, tt.p, tt.want)
+		}
+	}
+	// A block of a minute that a limit explains, with fifty seconds without a canary at its end.
+	for _, tt := range []struct {
+		name string
+		p    penalty
+		b    block
+		want penalty
+	}{
+		{"there was room after 38 s: the rest is a penalty", penalty{}, block{expected: 38 * sec, punished: true, refusals: 2, tooShort: 9 * sec}, penalty{length: 50 * sec, low: 9 * sec, blocks: 1}},
+		{"after 38 s by an advertised wait", penalty{}, block{expected: 38 * sec, exact: true, refusals: 2, tooShort: 90 * sec}, penalty{length: 50 * sec, low: 50 * sec, blocks: 1}},
+		{"no canary was refused", penalty{}, block{expected: 38 * sec, punished: true, refusals: 1, tooShort: 9 * sec}, penalty{length: 50 * sec, blocks: 1}},
+		{"after 39 s, which may be late", penalty{}, block{expected: 39 * sec, punished: true, refusals: 2}, penalty{}},
+		{"nothing suggests a penalty", penalty{}, block{expected: sec, refusals: 2}, penalty{}},
+		{"which was longer before", penalty{length: 100 * sec}, block{expected: sec, refusals: 2}, penalty{length: time.Minute, blocks: 1}},
+		{"and is searched for", penalty{length: 100 * sec}, block{expected: sec, punished: true, refusals: 2, tooShort: 20 * sec}, penalty{length: 100 * sec, low: 20 * sec, blocks: 1}},
+	} {
+		tt.b.noticed, tt.b.lastRefused, tt.b.release = 100*sec, 110*sec, 160*sec
+		if tt.p.endedExplained(&tt.b); tt.p != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.name, tt.p, tt.want)
+		}
+	}
+	if got := (&penalty{length: 23 * time.Hour}).wait(); got != 24*time.Hour {
+		t.Errorf("a canary goes %v after a penalty of 23 hours, want a day", got)
+	}
+	for blocks, want := range map[int]float64{0: 0.8, 2: 0.88, 9: penaltyHigh} {
+		if got := (&penalty{blocks: blocks}).keep(); math.Abs(got-want) > 1e-9 {
+			t.Errorf("after %d blocks %v of the pace is kept, want %v", blocks, got, want)
+		}
+	}
+	for known, want := range map[time.Duration]time.Duration{0: time.Minute, time.Minute: time.Minute} { // three times the last wait
+		l := &Law{refuted: 1, silence: time.Minute, penalty: penalty{length: known}, block: block{refusals: 2, wait: 20 * sec}}
+		if got := l.penaltyWait(); got != want {
+			t.Errorf("with a penalty of %v the second canary waits %v, want %v", known, got, want)
+		}
+	}
+}
+
+// If blocks of limits that have room again soon ended at the first canary, the next goes sooner.
+func TestAfterBriefBlocksTheFirstCanaryGoesSooner(t *testing.T) {
+	for brief, want := range map[int]time.Duration{0: sec, 1: sec / 2, 3: sec / 8, 4: sec / 16, 5: sec / 16, 99: sec / 16} {
+		l := &Law{limits: []limit{&flight{size: 9}}, brief: brief, block: block{pace: 1000}}
+		if got := l.soonest(); got != want {
+			t.Errorf("after %d of them: after %v, want %v", brief, got, want)
+		}
+	}
+}
+
+func TestTheLengthsOfWindowsThatAreExpected(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Windows: []time.Duration{0, 70 * sec, time.Minute, 70 * sec, -1, 1}})
+	if got, want := l.likely.configured(), []time.Duration{70 * sec, time.Minute, 1}; !slices.Equal(got, want) {
+		t.Errorf("configured %v, want %v", got, want)
+	}
+	if got := l.likely.lengths(); len(got) != 3+len(usual) || !slices.Equal(got[3:], usual[:]) {
+		t.Errorf("expected %v", got)
+	}
+	if got := New(Config{}).likely; !slices.Equal(got.lengths(), usual[:]) || got.configured() != nil || got.has(time.Minute) {
+		t.Errorf("nothing is configured, and expected %v", got.lengths())
 	}
 }

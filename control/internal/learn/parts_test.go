@@ -482,9 +482,10 @@ func TestASuspectedPenaltyIsTestedOnce(t *testing.T) {
 		{"then between that and the silence that ended the last long block", 0, 1, 2, 77 * sec},
 		{"known: at its end", time.Minute, 1, 1, 66 * sec},
 		{"known, and refused then: likewise", time.Minute, 1, 2, 77 * sec},
+		{"whatever was suspected before", time.Minute, 0, 2, 77 * sec},
 	} {
 		l := &Law{refuted: tt.misses, silence: 5 * time.Minute, penalty: penalty{length: tt.known}, block: block{refusals: tt.refusals, wait: 20 * sec}}
-		if got := l.penaltyWait(); got.Truncate(sec) != tt.want {
+		if got := l.penaltyWait(); got.Truncate(sec) != tt.want || tt.want == 0 && got != 0 {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -208,8 +208,12 @@ func TestACanaryWaitsForTheEndOfAConfiguredWindow(t *testing.T) {
 		{"which the clock ends", block{refusals: 4, wait: 9 * sec, began: 75 * sec}, minute, 112 * sec, 8*sec + late},
 		{"which the refused attempt began", block{refusals: 5, wait: 9 * sec, began: 75 * sec}, minute, 125 * sec, 10*sec + late},
 		{"once all have ended as before", block{refusals: 6, wait: 9 * sec, began: 75 * sec}, minute, 140 * sec, 9 * sec},
-		{"the first goes as always", block{refusals: 1, wait: sec, began: 75 * sec}, minute, 75 * sec, sec},
-		{"not for many times as long as otherwise", block{refusals: 2, wait: 3 * sec, began: 75 * sec}, minute, 76 * sec, 3 * sec},
+		{"the second canary, too", block{refusals: 2, wait: 9 * sec, began: 75 * sec}, minute, 88 * sec, 22*sec + late},
+		{"the first goes as always", block{refusals: 1, wait: 9 * sec, began: 75 * sec}, minute, 88 * sec, 9 * sec},
+		{"not for more than five times as long as otherwise", block{refusals: 2, wait: 6823 * ms, began: 75 * sec}, minute, 76 * sec, 6823 * ms},
+		{"but for as long", block{refusals: 2, wait: 6824 * ms, began: 75 * sec}, minute, 76 * sec, 34*sec + late},
+		{"in a second", block{refusals: 2, wait: 9 * sec, began: 75 * sec}, minute, 109*sec + late, sec},
+		{"no sooner", block{refusals: 2, wait: 9 * sec, began: 75 * sec}, minute, 109*sec + late + 1, 11*sec - 1},
 		{"not under a penalty", block{refusals: 3, wait: 9 * sec, began: 75 * sec, punished: true}, minute, 88 * sec, 9 * sec},
 		{"not in an outage", block{refusals: 3, wait: 9 * sec, began: 75 * sec, outage: true}, minute, 88 * sec, 9 * sec},
 		{"not in a block that an advertised limit explains", block{refusals: 3, wait: 9 * sec, began: 75 * sec, explained: true}, minute, 88 * sec, 9 * sec},
@@ -256,6 +260,24 @@ func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
 	} {
 		if got := b.within(100*sec, tt.low, tt.high, 0, 0, 0, tt.likely); (got - tt.want).Abs() > 130*ms {
 			t.Errorf("from %v to %v: at %v, want %v", tt.low, tt.high, got, tt.want)
+		}
+	}
+	for _, tt := range []struct {
+		name                         string
+		began, low, high, from, want time.Duration
+		phase                        time.Duration
+	}{
+		{"two minutes after the last release", 100 * sec, 156 * sec, 159 * sec, 37 * sec, 157240 * ms, 0},
+		{"just too early", 100 * sec, 157240 * ms, 159240 * ms, 37 * sec, 158240 * ms, 0},
+		{"just too late", 100 * sec, 155240 * ms, 157240 * ms, 37 * sec, 156240 * ms, 0},
+		{"which comes before one after the refused attempt", 38 * sec, 156 * sec, 160 * sec, 37 * sec, 157240 * ms, 0},
+		{"after the refused attempt", 38 * sec, 158 * sec, 160 * sec, 37 * sec, 158240 * ms, 0},
+		{"by the clock", 100 * sec, 106 * sec, 109 * sec, 0, 107240 * ms, 13 * sec},
+		{"nothing is left of it", 100 * sec, 110 * sec, 110 * sec, 0, 100 * sec, 0},
+	} {
+		b.began = tt.began
+		if got := b.within(100*sec, tt.low, tt.high, 0, tt.from, tt.phase, nil); got != tt.want {
+			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
