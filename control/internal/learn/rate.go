@@ -24,7 +24,6 @@ type rate struct {
 	guessed   bool          // the bracket lies between two steps of the ramp; no refusal has narrowed it
 	newest    time.Duration // when the newest attempt was sent
 	apart     float64       // nanoseconds between recent attempts
-	idle      float64       // share of recent attempts that came later than the pace allowed
 
 	released time.Duration // when this cycle began
 	count    float64       // sent since, without refused ones
@@ -65,7 +64,7 @@ func (r *rate) plan(now time.Duration) {
 	most := min(maxStretch, max(minTest, testWithin.Seconds()*r.low))
 	r.stretch = min(max(2*price/span, minStretch), max(most, 30*price))
 	r.since = 0
-	r.newest, r.apart, r.idle = now, 0, 0
+	r.newest, r.apart = now, 0
 	r.due = now + seconds(1/r.pace())
 }
 
@@ -106,11 +105,6 @@ func (r *rate) sent(now time.Duration) {
 	gap := seconds(1 / r.pace())
 	smooth(&r.apart, min(float64(now-r.newest), 2*testedGap*float64(gap)), 0.1)
 	r.newest = now
-	late := 0.0
-	if r.due < now-gap/8 {
-		late = 1
-	}
-	r.idle += 0.1 * (late - r.idle)
 	if r.apart < testedGap*float64(gap) { // otherwise another limit delays, and the rate is not tested
 		r.since++
 	}
@@ -164,7 +158,10 @@ func (r *rate) refine() {
 }
 
 // steep reports whether attempts come faster because the pace has grown much in this climb.
-func (r *rate) steep() bool { return r.pace() > steepness*r.low && r.idle < mostlyIdle }
+func (r *rate) steep() bool {
+	pace := r.pace()
+	return pace > steepness*r.low && r.apart < reachedGap*float64(seconds(1/pace))
+}
 
 // compare finds out what predicts refusals better: the pace at the last refusal, as without
 // a burst, or the mean rate of the cycle.

@@ -181,6 +181,16 @@ func TestMoreInFlightDuringASteepClimbIsNoEvidence(t *testing.T) {
 	if r.since = r.stretch; r.steep() {
 		t.Error("from 10 to 10.2 a second is steep")
 	}
+	r = newRate(0, 10, 20)
+	for i, now := 0, time.Duration(0); i < 400; i++ { // four in flight, each answered after 200 ms
+		if now += [...]time.Duration{35, 39, 40, 91}[i%4] * ms; i > 40 && i < 70 && !r.steep() {
+			t.Fatalf("attempt %d: it climbs to %.3g a second, and is not steep", i, r.pace())
+		}
+		r.sent(now)
+	}
+	if r.steep() {
+		t.Errorf("twenty a second go for a while, though %.3g may, and it is steep", r.pace())
+	}
 }
 
 func TestClientsRefusedTogetherSeparate(t *testing.T) {

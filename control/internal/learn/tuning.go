@@ -60,8 +60,8 @@ const (
 	// it requires.
 	testedGap = 1.25
 	// If the pace has grown by more than this in a climb, more attempts are in flight
-	// because of it, unless at least this share of attempts came later than it allowed.
-	steepness, mostlyIdle = 1.05, 0.5
+	// because of it, unless attempts are more than this many times as far apart as it allows.
+	steepness, reachedGap = 1.05, 1.15
 	// Beyond the bracket the pace grows as exp(beyond*y*y), with y in hundreds of attempts,
 	// or in fewer if the bracket is based on few; it grows faster beyond the first bracket.
 	beyond, firstBeyond, maxBeyond, minBeyond = 0.02, 0.04, 25.0, 30.0
