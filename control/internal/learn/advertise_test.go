@@ -146,11 +146,11 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 	if got := tokens.free(v, 1) - v.now; got != 0 {
 		t.Errorf("what is under way on a limit on cost is taken for the use of others: the next goes %v after the last", got)
 	}
-	tokens.taken = 114
+	tokens.taken = 200
 	calls := tokens
 	calls.perCost = false
 	if got, want := tokens.pace(), calls.pace(); math.Abs(got-0.1) > 1e-9 || math.Abs(want-0.6) > 1e-9 {
-		t.Errorf("of 2 a second, of which others take 1.9, %v are waited for where the limit is on cost, want 0.1; %v where it is on calls, want 0.6", got, want)
+		t.Errorf("of 2 a second, which others take all, %v are waited for where the limit is on cost, want 0.1; %v where it is on calls, want 0.6", got, want)
 	}
 	v.punished = true
 	for _, tt := range []struct {
@@ -536,6 +536,9 @@ func TestALimitBelowTheRoundingIsCountedByItself(t *testing.T) {
 		if at := l.advertised(100*ms, 8); (at > time.Minute) != tt.held {
 			t.Errorf("%s: the next attempt goes at %v", tt.name, at)
 		}
+		if got, want := l.headers[0].grain, map[bool]float64{true: 1000, false: 1}[tt.remaining == 0]; got != want {
+			t.Errorf("%s: rounded to %v, want %v", tt.name, got, want)
+		}
 	}
 }
 
@@ -552,16 +555,52 @@ func TestRoundedUnitsAreCountedByOurOwnUse(t *testing.T) {
 		{"as much as was not used", sliding, 2500, 1000, 1500},
 		{"the same in a fixed window", fixed, 2500, 1000, 1500},
 		{"slightly more than that", sliding, 1900, 1000, 1999},
+		{"half of a step more", sliding, 1500, 1000, 1999},
 		{"others used some", sliding, 500, 1000, 1000},
 		{"no less than is reported", sliding, 3500, 1000, 1000},
 		{"of a bucket, what returned and was not used", bucket, 500, 2000, 2100},
 	} {
-		v := view{now: 20 * sec, h: &history{}}
-		v.h.add(0, amounts{1, 900, 0}) // in the window before
-		v.h.add(15*sec, amounts{1, tt.used, 0})
+		v := view{now: 20 * sec} // with some cost in the window before
 		a := advertised{shaper: newShaper(tt.shape), quota: 4000, window: 10 * sec, grain: 1000, share: 1, left: 1600, at: 10 * sec, slow: 100}
-		if got := a.unrounded(v, 20*sec, Fact{Remaining: tt.remaining, Reset: 4 * sec}); math.Abs(got-tt.want) > 1 {
+		for _, part := range []float64{1, 0.5} { // of an attempt's cost that counts
+			v.h = &history{}
+			v.h.add(0, amounts{1, 900, 0})
+			v.h.add(15*sec, amounts{1, tt.used / part, 0})
+			a.share = part
+			if got := a.unrounded(v, 20*sec, Fact{Remaining: tt.remaining, Reset: 4 * sec}); math.Abs(got-tt.want) > 0.5 {
+				t.Errorf("%s: %.0f remain, want %.0f", tt.name, got, tt.want)
+			}
+		}
+	}
+	// In the ten seconds before, and when they began.
+	v := view{h: &history{}}
+	for _, x := range []struct{ at, cost int }{{0, 900}, {10, 25}, {12, 300}, {14, 100}, {15, 2000}} {
+		v.h.add(time.Duration(x.at)*sec, amounts{1, float64(x.cost), 0})
+	}
+	for _, tt := range []struct {
+		name  string
+		shape shape
+		at    time.Duration
+		reset time.Duration
+		want  float64
+	}{
+		{"a sliding window", sliding, 10 * sec, 4 * sec, 1600},
+		{"a fixed one: since it began", fixed, 10 * sec, 4 * sec, 1900},
+		{"of which that is not known", fixed, 10 * sec, 0, 1600},
+		{"a bucket: since the last report", bucket, 10 * sec, 4 * sec, 1000},
+		{"which was at the very beginning", bucket, 0, 4 * sec, 1175},
+		{"before any: as if it slid", bucket, -1, 4 * sec, 1600},
+	} {
+		a := advertised{shaper: newShaper(tt.shape), quota: 4000, window: 10 * sec, grain: 1000, share: 1, left: 1600, at: tt.at, slow: 100}
+		if got := a.unrounded(v, 20*sec, Fact{Remaining: 1000, Reset: tt.reset}); math.Abs(got-tt.want) > 0.5 {
 			t.Errorf("%s: %.0f remain, want %.0f", tt.name, got, tt.want)
+		}
+	}
+	// What others use of rounded units changes slowly upwards.
+	for _, tt := range []struct{ grain, others, want, surge float64 }{{1, 44, 44, 40}, {1000, 44, 6, 40}, {1000, 1, 1, 0.9}, {1000, -9, 0, 0.9}} {
+		a := advertised{grain: tt.grain, others: 4, surge: 1}
+		if a.seen(tt.others); math.Abs(a.others-tt.want) > 1e-9 || a.surge != tt.surge {
+			t.Errorf("others use %v of units rounded to %v: taken for %v, growing by %v; want %v, %v", tt.others, tt.grain, a.others, a.surge, tt.want, tt.surge)
 		}
 	}
 }
@@ -693,6 +732,9 @@ func TestTheMarginAfterARefusalThatALimitExplains(t *testing.T) {
 		{"the next with a penalty", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, margin: 0.04}, true, 0.08, 20 * ms, false, 0.5},
 		{"many with a penalty", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, margin: 0.15}, true, maxPunished, 20 * ms, false, 0.5},
 		{"others had used it", advertised{shaper: newShaper(fixed), quota: 65, window: time.Minute}, false, grazed, 20 * ms, true, 0.5},
+		{"whatever rate a bucket would have", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, slow: 9}, false, grazed, 20 * ms, false, 0.5},
+		{"a window of two, too early", advertised{shaper: newShaper(fixed), quota: 2, window: time.Minute, whole: 101 * sec}, false, grazed, 20 * ms, false, 0.5},
+		{"others had used a bucket of which nothing is known", advertised{shaper: newShaper(bucket), quota: 65, longest: time.Minute}, false, grazed, 20 * ms, true, 0},
 		{"they had used a twentieth at most", advertised{shaper: newShaper(fixed), quota: 64, window: time.Minute}, false, grazed, 20 * ms, false, 0.5},
 		{"a bucket that we had emptied alone", advertised{shaper: newShaper(bucket), quota: 60, slow: 1}, false, grazed, 20 * ms, false, 0.3},
 		{"others had emptied it", advertised{shaper: newShaper(bucket), quota: 60, slow: 2}, false, grazed, 20 * ms, true, 0},
@@ -758,6 +800,19 @@ func TestWhenAnAdvertisedLimitAllowsTheNextAttempt(t *testing.T) {
 		{"a margin of a bucket", with(bucket, func(a *advertised) { a.left, a.at, a.margin, a.whole = 2, now, 0.05, now+59*sec }), 1, 3 * sec},
 		{"an early attempt makes the next late", with(bucket, func(a *advertised) { a.left, a.at, a.slack = 1, now, 100*ms }), 1, 1100 * ms},
 		{"of one unit, a second after the last attempt", with(bucket, func(a *advertised) { a.quota, a.left, a.at, a.whole, a.slack = 1, 0, 99700*ms, 100500*ms, 10*ms }), 1, 810 * ms},
+		{"a window of costs does not wait for the first answer", with(fixed, func(a *advertised) {
+			a.rolled, a.rolls, a.left, a.spent, a.whole, a.perCost = true, 1, 60, 1, 160*sec, true
+		}), 1, 0},
+		{"nor a second window of one", with(fixed, func(a *advertised) { a.quota, a.rolled, a.rolls, a.left, a.spent, a.whole = 1, true, 2, 1, 1, 160*sec }), 1, 60*sec + 60*ms},
+		{"a sliding one of which no reset is known", with(sliding, func(a *advertised) { a.longest = 0 }), 1, 30*sec + 80*ms},
+		{"or no size", with(sliding, func(a *advertised) { a.quota = 0 }), 1, 30*sec + 80*ms},
+		{"a bucket that is full by now", with(bucket, func(a *advertised) { a.at, a.whole = now, now }), 1, 0},
+		{"or for long", with(bucket, func(a *advertised) { a.at, a.whole = now, 0 }), 1, 0},
+		{"one of which no slowest rate is known", with(bucket, func(a *advertised) { a.slow = 0 }), 1, 30 * sec},
+		{"much was spent since, and it would be full before that", with(bucket, func(a *advertised) { a.spent, a.slow, a.at, a.whole = 68, 2, now, now+20*sec }), 1, 25 * sec},
+		{"others take a twentieth: it is full sooner than at the slowest rate", with(bucket, func(a *advertised) { a.at, a.whole, a.taken, a.during = now, now+20*sec, 0.5, 10 }), 1, 0},
+		{"others took some at once", with(bucket, func(a *advertised) { a.left, a.at, a.taken, a.whole = 1, now, 0.0005, now+59*sec }), 1, 2 * sec},
+		{"the last attempt was just before, and others use it", with(bucket, func(a *advertised) { a.left, a.at, a.shared, a.margin = 1, now, true, grazed }), 1, 1800 * ms},
 		{"others take half: it comes back half as fast", with(bucket, func(a *advertised) { a.left, a.at, a.taken, a.during = 1, now, 5, 10 }), 1, 2 * sec},
 		{"others take all: they will not while it is empty", with(bucket, func(a *advertised) { a.left, a.at, a.taken, a.during, a.whole = 1, now, 50, 10, now+59*sec }), 1, 3333 * ms},
 	} {
@@ -852,5 +907,69 @@ func TestARefusalThatReportsAnAdvertisedLimit(t *testing.T) {
 		if tt.margin && (a.explainedAt != l.allAdmitted || a.explainedRefused != l.allRefused) {
 			t.Errorf("%s: after %v and %d, want %v and %d", tt.name, a.explainedAt, a.explainedRefused, l.allAdmitted, l.allRefused)
 		}
+	}
+}
+
+func TestWhichAdvertisedLimitsSayThatThereIsRoom(t *testing.T) {
+	room := advertised{shaper: newShaper(fixed), quota: 100, left: 50, share: 1}
+	with := func(do func(*advertised)) advertised { a := room; do(&a); return a }
+	for _, tt := range []struct {
+		name   string
+		limits []advertised
+		want   bool
+	}{
+		{"none", nil, false},
+		{"one with room", []advertised{room}, true},
+		{"two", []advertised{room, room}, true},
+		{"one of two without", []advertised{room, with(func(a *advertised) { a.spent = 49 })}, false},
+		{"one that no shape predicts", []advertised{room, with(func(a *advertised) { a.wrong = maxWrong })}, false},
+	} {
+		if got := (&Law{headers: tt.limits}).plenty(); got != tt.want {
+			t.Errorf("%s: plenty %v", tt.name, got)
+		}
+	}
+	// Two limits are used up, one of which has explained the refusals before.
+	used := advertised{shaper: newShaper(fixed), quota: 9, share: 1, refused: 10 * sec, explainedAt: -1000}
+	often := used
+	often.explainedInRow, often.explainedAt = 9, 0
+	if !(&Law{headers: []advertised{used, often}}).advertisedExplains(refusal{sent: 10 * sec, cost: 1}) {
+		t.Error("a limit that explains too many refusals hides that another one explains this")
+	}
+}
+
+// At 100 s, with attempts of which the first was sent at 10 s and the others within 90 µs of 90 s.
+func TestASlidingWindowOfManyUnitsKeepsSomeToSpare(t *testing.T) {
+	const now = 100 * sec
+	later := 150*sec + 600*ms // with a hundredth of the length, by which answers differ
+	for _, tt := range []struct {
+		name        string
+		quota, sent float64
+		flying      int
+		want        time.Duration
+	}{
+		{"all but the last two of 300", 300, 297, 0, now},
+		{"one more", 300, 299, 0, later},
+		{"with three in flight it goes when the first of them leaves", 300, 299, 3, later},
+		{"with more when all have left", 300, 299, 4, later + 90*time.Microsecond},
+		{"all but the last of 240", 240, 239, 9, now},
+		{"all of 240", 240, 241, 9, later},
+	} {
+		h := &history{}
+		h.add(10*sec, amounts{1, 0, 0})
+		h.add(90*sec, amounts{1, 0, 0})
+		h.add(90*sec+90*time.Microsecond, amounts{tt.sent - 2, 0, 0})
+		a := advertised{shaper: newShaper(sliding), quota: tt.quota, window: time.Minute, longest: time.Minute, share: 1}
+		if got := a.slide(view{now: now, h: h, flying: tt.flying, jitter: 1e9, mean: amounts{1, 1, 0}}, 1); got != tt.want {
+			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	// Half of each cost counts: of ten units twelve were used.
+	h := &history{}
+	for i := range 4 {
+		h.add(time.Duration(91+i)*sec, amounts{1, 6, 0})
+	}
+	a := advertised{shaper: newShaper(sliding), perCost: true, quota: 10, window: time.Minute, longest: time.Minute, share: 0.5}
+	if got := a.slide(view{now: now, h: h}, 2); got != 152*sec+60*ms {
+		t.Errorf("an attempt that needs two units goes at %v, when the second one has left", got)
 	}
 }

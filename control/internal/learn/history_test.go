@@ -477,6 +477,8 @@ func TestWhatIsKnownOfAnAdvertisedLimit(t *testing.T) {
 		{"a bucket after an early attempt", with(func(a *advertised) { a.shape, a.slack = bucket, 7*ms }), 20, 0, 7 * ms, 0},
 		{"a size that nobody says", with(func(a *advertised) { a.shape, a.quota = fixed, 0 }), 20, 0, 60 * ms, 0},
 		{"a short window: part of a round trip", with(func(a *advertised) { a.window, a.longest = sec, sec }), 99, 0.01, 10 * ms, 0},
+		{"two seconds: a hundredth", with(func(a *advertised) { a.window, a.longest = 2*sec, 2*sec }), 98, 0.02, 20 * ms, 0},
+		{"no reset was reported: by what is left", with(func(a *advertised) { a.longest = 0 }), 20, 0.6, 60 * ms, 0},
 		{"after an early attempt", with(func(a *advertised) { a.slack = 90 * ms }), 40, 0.6, 90 * ms, 0},
 		{"a long one: a thousandth", with(func(a *advertised) { a.window = 100 * sec }), 0, 1, 100 * ms, 1100 * ms},
 		{"ten seconds: as much as answers differ", with(func(a *advertised) { a.window = 10 * sec }), 90, 0.1, 50 * ms, 0},
@@ -500,6 +502,10 @@ func TestWhatIsKnownOfAnAdvertisedLimit(t *testing.T) {
 				t.Errorf("%s: the next one in %v, want %v", tt.name, got, tt.next)
 			}
 		}
+	}
+	free := with(func(a *advertised) { a.shape, a.perCost = fixed, true })
+	if got := free.room(view{h: v.h}); got != 20e9 {
+		t.Errorf("room for %v attempts that cost nothing", got)
 	}
 	v.guard, v.jitter = 0, 0
 	if got := minute.late(v); got != 60*ms {
@@ -525,7 +531,7 @@ func TestTheLengthsThatAreUsual(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ longest, least, want time.Duration }{
-		{20 * sec, 18 * sec, 18 * sec}, {20 * sec, 18*sec - 1, 20 * sec}, {20 * sec, 1, 20 * sec}, {sec, 1, 1},
+		{20 * sec, 18 * sec, 18 * sec}, {20 * sec, 18*sec - 1, 20 * sec}, {20 * sec, 1, 20 * sec}, {sec, 1, 1}, {sec, 0, sec},
 	} {
 		a := advertised{shaper: newShaper(sliding), longest: tt.longest, least: tt.least}
 		if got := a.length(); got != tt.want {
@@ -577,6 +583,7 @@ func TestAWindowThatEndsBeforeAResponseShowsIt(t *testing.T) {
 		{"it is over for long", func(*advertised) {}, 99 * sec, true, 9, 1, 109 * sec, true},
 		{"for the first time: one attempt finds out", func(a *advertised) { a.rolls = 0 }, 20 * sec, true, 1, 1, 30 * sec, true},
 		{"costs do not", func(a *advertised) { a.rolls, a.perCost, a.share = 0, true, 0.5 }, 20 * sec, true, 9, 2, 30 * sec, true},
+		{"nothing was sent in it", func(a *advertised) { a.spent = 0 }, 15 * sec, false, 3, 1, 20 * sec, false},
 		{"no other shape ends", func(a *advertised) { a.shape = sliding }, 20 * sec, false, 3, 3, 20 * sec, false},
 		{"nothing was reported", func(a *advertised) { a.at = -1 }, 20 * sec, false, 3, 3, 20 * sec, false},
 		{"the first report came at once", func(a *advertised) { a.at = 0 }, 20 * sec, true, 9, 1, 30 * sec, true},
@@ -612,6 +619,20 @@ func TestAWindowThatEndsBeforeAResponseShowsIt(t *testing.T) {
 			if b.takeBack(b.at, 400); b.spent != 0 {
 				t.Errorf("%s: %v spent of nothing", tt.name, b.spent)
 			}
+		}
+	}
+	for window, want := range map[time.Duration]time.Duration{10 * sec: 10 * sec, ms: sec} {
+		a := known
+		a.window = window
+		if a.roll(20 * sec); a.whole != 20*sec+want {
+			t.Errorf("a window of %v that begins at 20s ends at %v", window, a.whole)
+		}
+		if a.sent(25*sec, 1); a.whole != 25*sec+want {
+			t.Errorf("a window of %v that begins with an attempt at 25s ends at %v", window, a.whole)
+		}
+		a.gone = true
+		if a.answered(0); !a.gone {
+			t.Error("an older answer brings a limit back")
 		}
 	}
 }
@@ -755,6 +776,7 @@ func TestHowFarApartSharedUnitsAreUsed(t *testing.T) {
 		{"of costs", func(a *advertised, _ *view) { a.perCost = true }, 4, 1600 * ms},
 		{"a bucket: over the time that it takes to refill", func(a *advertised, _ *view) { a.shape = bucket }, 1, 600 * ms},
 		{"of which little is left: twice what others leave of it", func(a *advertised, _ *view) { a.shape, a.left = bucket, 1 }, 1, 2 * sec},
+		{"which they took at once", func(a *advertised, _ *view) { a.shape, a.left, a.taken, a.during = bucket, 1, 0.001, 0 }, 1, 2 * sec},
 		{"they leave a twentieth at least", func(a *advertised, _ *view) { a.shape, a.left, a.taken = bucket, 1, 100 }, 1, 20 * sec},
 		{"a larger one of which they leave as much", func(a *advertised, _ *view) { a.shape, a.left, a.taken, a.quota = bucket, 1, 100, 120 }, 1, 20 * sec},
 		{"what they gave back does not count", func(a *advertised, _ *view) { a.shape, a.left, a.taken = bucket, 1, -100 }, 1, sec},
@@ -781,7 +803,7 @@ func TestHowFarApartSharedUnitsAreUsed(t *testing.T) {
 		a.shape = fixed
 		v := view{now: 100 * sec}
 		tt.do(&a, &v)
-		if got := a.apart(v, tt.cost); (got - tt.want).Abs() > 5*ms {
+		if got := a.apart(v, tt.cost); (got-tt.want).Abs() > 5*ms || tt.want == 0 && got != 0 {
 			t.Errorf("%s: %v apart, want %v", tt.name, got, tt.want)
 		}
 	}

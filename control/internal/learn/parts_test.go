@@ -651,7 +651,21 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 	longest := func(a *advertised) []float64 { return []float64{a.longest.Seconds(), a.least.Seconds()} }
 	grain := one(func(a *advertised) float64 { return a.grain })
 	others := func(a *advertised) []float64 { return []float64{a.others, a.surge} }
+	bounds := func(a *advertised) []float64 { return []float64{a.slow, a.fast} }
+	rest := one(func(a *advertised) float64 { return a.left })
 	type change = func(a *advertised, v *view, sent *time.Duration, refused *bool, f *Fact)
+	overtaken := func(left float64, do func(a *advertised, v *view)) change { // 47 are known to be left, and three may be on their way
+		return func(a *advertised, v *view, _ *time.Duration, _ *bool, f *Fact) {
+			f.Remaining, a.whole, v.guard = left, 160*sec, 2500*ms
+			do(a, v)
+		}
+	}
+	rounded := func(quota, left, share float64, do func(a *advertised, refused *bool)) change { // 200 of cost in 20 s were ours
+		return func(a *advertised, _ *view, _ *time.Duration, refused *bool, f *Fact) {
+			a.perCost, a.grain, a.share, a.window, a.quota, f.Quota, f.Remaining, f.Reset = true, coarseUnits, share, 20*sec, quota, quota, left, 20*sec
+			do(a, refused)
+		}
+	}
 	for _, tt := range []struct {
 		name  string
 		shape shape
@@ -669,11 +683,15 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		}, refused, []float64{80, 40}},
 		{"an admitted one", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, refused, []float64{0, 0}},
 		{"milliseconds", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 1500 * ms }, fine, []float64{1}},
+		{"an odd number of milliseconds", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 1501 * ms }, fine, []float64{1}},
 		{"milliseconds again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.fine, f.Reset = 100, 1500*ms }, fine, []float64{100}},
 		{"by the clock", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 1500*ms + 1 }, fine, []float64{-1}},
 		{"by the clock again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.fine, f.Reset = -100, 1500*ms+1 }, fine, []float64{-100}},
 		{"a whole second", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, fine, []float64{0}},
 		{"a duration of whole seconds, at first", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.at, f.Precise = -1, true }, fine, []float64{1}},
+		{"a duration of whole seconds, after one at the very beginning", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.at, f.Precise = 0, true }, fine, []float64{-1}},
+		{"it says that it is a duration", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Precise = true }, one(func(a *advertised) float64 { return map[bool]float64{true: 1}[a.precise] }), []float64{1}},
+		{"it is compared with the next", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, one(func(a *advertised) float64 { return a.last.reset.Seconds() }), []float64{60}},
 		{"the same duration again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
 			a.last.reset, f.Precise = f.Reset, true
 		}, fine, []float64{0}},
@@ -686,9 +704,12 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		{"no length", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.window, f.Window = 5, 0 }, one(func(a *advertised) float64 { return float64(a.window) }), []float64{5}},
 		{"a margin fades with the attempts that there is room for", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 100 * sec }, fades, []float64{0.08 * math.Exp(-10/slackMemory), 5e6 * math.Exp(-10/slackMemory)}},
 		{"more slowly if a refusal costs more", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.lastBlock = 100*sec, 2 }, fades, []float64{0.08 * math.Exp(-5/slackMemory), 5e6 * math.Exp(-5/slackMemory)}},
+		{"nor if no rate is known", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.slow = 0 }, fades, []float64{0.08, 5e6}},
+		{"since one at the very beginning", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, a.at = 100*sec, 0 }, fades, []float64{0.08 * math.Exp(-100/slackMemory), 5e6 * math.Exp(-100/slackMemory)}},
 		{"not before the first report", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, a.at = 100*sec, -1 }, fades, []float64{0.08, 5e6}},
 		{"what others took from a bucket", bucket, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{0.98*3 + 50 + 2*10 - 10 - 40, 0.98*4 + 10}},
 		{"a full one does not refill", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.left = 95 }, taken, []float64{0.98*3 + 100 - 10 - 40, 0.98*4 + 10}},
+		{"since the very beginning", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = 0 }, taken, []float64{0.98*3 + 100 - 100 - 40, 0.98*4 + 100}},
 		{"a part of the cost", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.perCost, a.share = true, 0.1 }, taken, []float64{0.98*3 + 50 + 2*10 - 10 - 40, 0.98*4 + 10}},
 		{"at the same instant none", bucket, func(_ *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) { *sent = 90 * sec }, taken, []float64{3, 4}},
 		{"nor before the first report", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = -1 }, taken, []float64{3, 4}},
@@ -697,17 +718,32 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 			a.perCost, a.grain = true, coarseUnits
 		}, grain, []float64{1}},
 		{"costs may be rounded to thousands", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
-			a.perCost, a.grain, f.Remaining = true, coarseUnits, 0
+			a.perCost, a.grain, f.Quota, f.Remaining = true, coarseUnits, 5000, 1000
 		}, grain, []float64{coarseUnits}},
 		{"attempts are not", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
 			a.grain, f.Remaining = coarseUnits, 0
 		}, grain, []float64{1}},
+		{"the rest of costs is what our own use leaves", sliding, rounded(5000, 1000, 16, func(*advertised, *bool) {}), rest, []float64{1800}},
+		{"which is used in steps of the rounding", sliding, rounded(5000, 1000, 16, func(*advertised, *bool) {}), one(func(a *advertised) float64 { return a.prior.used }), []float64{3.2}},
+		{"not of a refused attempt", sliding, rounded(5000, 1000, 16, func(_ *advertised, refused *bool) { *refused = true }), rest, []float64{1000}},
+		{"nor where others use it", sliding, rounded(5000, 1000, 16, func(a *advertised, _ *bool) { a.shared = true }), rest, []float64{1000}},
+		{"but of as few as it is rounded to", sliding, rounded(1000, 0, 2, func(a *advertised, _ *bool) { a.shared = true }), rest, []float64{600}},
+		{"of more it is not", sliding, rounded(1001, 0, 2, func(a *advertised, _ *bool) { a.shared = true }), rest, []float64{0}},
+		{"three more are left than is known: the attempt overtook them", fixed, overtaken(55, func(*advertised, *view) {}), rest, []float64{52}},
+		{"four cannot have been overtaken", fixed, overtaken(56, func(*advertised, *view) {}), rest, []float64{56}},
+		{"three can, if an answer takes so long", fixed, overtaken(55, func(_ *advertised, v *view) { v.guard, v.latency = 0, 5e10 }), rest, []float64{52}},
+		{"four cannot then", fixed, overtaken(56, func(_ *advertised, v *view) { v.guard, v.latency = 0, 5e10 }), rest, []float64{56}},
+		{"it is the first attempt of a window", fixed, overtaken(55, func(a *advertised, _ *view) { a.rolled = true }), rest, []float64{55}},
+		{"the window ended then", fixed, overtaken(55, func(a *advertised, _ *view) { a.whole = 100 * sec }), rest, []float64{55}},
+		{"of costs others were estimated", fixed, overtaken(55, func(a *advertised, _ *view) { a.perCost, a.share = true, 0.1 }), rest, []float64{55}},
 		{"when it is free", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, whole, []float64{160}},
 		{"later for the first one, which may count from its response", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = -1 }, whole, []float64{160.1}},
-		{"nothing says when", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = -1 }, whole, []float64{0}},
+		{"not later for the second one, after one at the very beginning", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = 0 }, whole, []float64{160}},
+		{"nothing says when", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.whole, f.Reset = 150*sec, -1 }, one(func(a *advertised) float64 { return float64(a.whole) }), []float64{0}},
 		{"now", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 0 }, whole, []float64{100}},
 		{"at most in a day", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 25 * time.Hour }, whole, []float64{100 + 24*3600}},
 		{"the same instant, rounded", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole = 160900 * ms }, whole, []float64{160.9}},
+		{"of a sliding window, that is no instant", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole = 160900 * ms }, whole, []float64{160}},
 		{"another instant", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole = 166 * sec }, whole, []float64{160}},
 		{"the first of a new window", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole, a.rolled = 160900*ms, true }, whole, []float64{160}},
 		{"a tenth of the length is the same instant", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) {
@@ -721,9 +757,27 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		{"nor that of an unused limit", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Remaining = 100 }, longest, []float64{30, 20}},
 		{"what others use of a sliding window", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 20 * sec }, others, []float64{40, 36}},
 		{"by a slow response, which may not have counted all", sliding, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.now = 20*sec, 101*sec }, others, []float64{4 + doubtedShare*36, 1}},
+		{"by one that is not that slow", sliding, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.now = 20*sec, 100999*ms }, others, []float64{40, 36}},
 		{"by a refused attempt, which does not count", sliding, func(a *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) {
-			a.window, *refused = 20*sec, true
-		}, others, []float64{40, 36}},
+			a.window, *refused = 19500*ms, true
+		}, others, []float64{41, 37}},
+		{"by the same one if it is admitted", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 19500 * ms }, others, []float64{40, 36}},
+		{"a bucket's rate, by whole seconds", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.slow, a.fast = 0, 1000 }, bounds, []float64{59. / 60, 60. / 59}},
+		{"by milliseconds", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.slow, a.fast, f.Reset = 0, 1000, 1500*ms
+		}, bounds, []float64{59 / 1.5, 60 / 1.499}},
+		{"of one, by an admitted attempt", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.quota, f.Quota, f.Remaining = 1, 1, 0
+		}, bounds, []float64{1. / 60, 1. / 59}},
+		{"of one, by a refused attempt, which may lengthen it", bucket, func(a *advertised, _ *view, _ *time.Duration, refused *bool, f *Fact) {
+			a.quota, f.Quota, f.Remaining, *refused = 1, 1, 0, true
+		}, bounds, []float64{2, 2}},
+		{"of two, by a refused attempt", bucket, func(a *advertised, _ *view, _ *time.Duration, refused *bool, f *Fact) {
+			a.quota, f.Quota, f.Remaining, *refused = 2, 2, 0, true
+		}, bounds, []float64{1. / 60, 2. / 59}},
+		{"a reset may be off by a second and by how much answers differ", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.prior, v.latency, f.Reset = report{sent: 90 * sec, used: 5, reset: 69500 * ms}, 5e9, 61*sec
+		}, one(func(a *advertised) float64 { return a.wrong }), []float64{0.1}},
 		{"nobody does", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.window, f.Remaining = 20*sec, 90 }, others, []float64{0, 0.9}},
 	} {
 		h := &history{}
