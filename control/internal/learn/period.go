@@ -44,7 +44,7 @@ func (s *spans) period(v view) (period, bool) {
 		}
 	}
 	best, found := fit{off: 1}, period{}
-	for i := range min(2, s.n-1) {
+	for i := range 2 {
 		x, from := s.ring[i], s.ring[i+1].high
 		for k := range maxPeriods {
 			for _, at := range [...]time.Duration{x.high, x.low + (x.high-x.low)/2, x.low + (x.high-x.low)/10} {
@@ -187,7 +187,7 @@ func (s *spans) alike(v view, blocks int, sent, from, length time.Duration, weig
 	least, most, next := math.Inf(1), 0.0, sent
 	for i := range blocks {
 		x := &s.ring[i]
-		if from > x.refused || next-x.refused > 2*length || next-x.refused < length/10 {
+		if next-x.refused > 2*length || next-x.refused < length/10 {
 			return 0, false
 		}
 		used := s.counter(v, x.refused, from, length, weight)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -740,6 +741,17 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 // Three minutes of the clock in which 100 attempts were admitted after 10 s, one was refused
 // after 50 s, a canary after 59 s, and one admitted half a second after the end.
 func TestBlocksThatAPeriodExplains(t *testing.T) {
+	later := func(s *spans, by time.Duration) {
+		for i := range s.n {
+			s.ring[i].high += by
+		}
+	}
+	brackets := func(s *spans, width time.Duration) { // of the ends of the blocks, which begin earlier
+		for i := range s.n {
+			x := &s.ring[i]
+			x.refused, x.low = x.refused-30*sec, x.high-width
+		}
+	}
 	for _, tt := range []struct {
 		name   string
 		do     func(s *spans, sent map[time.Duration]float64)
@@ -785,6 +797,50 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 		{"the present minute is not over", func(_ *spans, sent map[time.Duration]float64) { sent[190*sec] = 300 }, time.Minute, true, 100, 0, false, 200 * sec},
 		{"the one before is", func(_ *spans, sent map[time.Duration]float64) { sent[190*sec] = 300 }, time.Minute, true, 0, 0, false, 250 * sec},
 		{"at its last instant, too", func(_ *spans, sent map[time.Duration]float64) { sent[240*sec-1] = 300 }, time.Minute, true, 0, 0, false, 250 * sec},
+		{"at the instant when a minute begins, too", func(_ *spans, sent map[time.Duration]float64) {
+			for k := range time.Duration(3) {
+				delete(sent, k*60*sec+10*sec)
+				sent[k*60*sec] = 100
+			}
+		}, time.Minute, true, 100, 0, true, 0},
+		{"not just before that", func(_ *spans, sent map[time.Duration]float64) { sent[60*sec-1], sent[120*sec-1] = 2, 2 }, time.Minute, true, 100, 0, false, 0},
+		{"more in another one from its beginning on", func(_ *spans, sent map[time.Duration]float64) { sent[-60*sec] = 105 }, time.Minute, true, 0, 0, false, 0},
+		{"no more than fit, with those just before it", func(_ *spans, sent map[time.Duration]float64) { sent[-60*sec-1], sent[-50*sec] = 50, 60 }, time.Minute, true, 100, 0, false, 0},
+		{"of the newest twenty minutes", func(_ *spans, sent map[time.Duration]float64) { sent[-1010*sec] = 105 }, time.Minute, true, 0, 0, false, 0},
+		{"of earlier ones nothing has to be known", func(_ *spans, sent map[time.Duration]float64) { sent[-1070*sec] = 105 }, time.Minute, true, 100, 0, false, 0},
+		{"minutes from the newest release on", func(s *spans, sent map[time.Duration]float64) {
+			s.ring[1].high = 121200 * ms
+			sent[-59600*ms], sent[-59*sec] = 150, 150
+		}, time.Minute, false, 100, 0, false, 0},
+		{"blocks that may have ended in a fifth of a minute", func(s *spans, _ map[time.Duration]float64) { brackets(s, 12200*ms) }, time.Minute, false, 100, 0, false, 0},
+		{"in a quarter of it", func(s *spans, _ map[time.Duration]float64) { brackets(s, 14600*ms) }, time.Minute, false, 0, 0, false, 0},
+		{"two blocks that may have ended in half a minute of the clock", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 26*sec); s.n = 2 }, time.Minute, true, 0, 0, false, 0},
+		{"in two fifths of it", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 24200*ms); s.n = 2 }, time.Minute, true, 100, 0, false, 0},
+		{"and a third one in all of it", func(s *spans, _ map[time.Duration]float64) {
+			later(s, sec)
+			brackets(s, 24200*ms)
+			s.ring[0].refused, s.ring[0].low = 90*sec, 91500*ms
+		}, time.Minute, true, 100, 0, false, 0},
+		{"canaries that went a second after a minute were not timed for it", func(s *spans, _ map[time.Duration]float64) { later(s, sec/2); s.n = 2 }, time.Minute, true, 100, 0, false, 0},
+		{"a sliding one of as many as one block had fewer of does not", func(_ *spans, sent map[time.Duration]float64) {
+			for k := range time.Duration(3) {
+				delete(sent, k*60*sec+10*sec)
+				sent[k*60*sec+sec] = 100
+			}
+			sent[61*sec] = 97
+		}, time.Minute, true, 100, 0.03, false, 0},
+		{"a sliding one may end a twentieth later", func(_ *spans, sent map[time.Duration]float64) {
+			for k := range time.Duration(3) {
+				delete(sent, k*60*sec+10*sec)
+				sent[k*60*sec+3499*ms] = 100
+			}
+		}, time.Minute, true, 100, 0, true, 0},
+		{"not more", func(_ *spans, sent map[time.Duration]float64) {
+			for k := range time.Duration(3) {
+				delete(sent, k*60*sec+10*sec)
+				sent[k*60*sec+3500*ms] = 100
+			}
+		}, time.Minute, true, 100, 0, false, 0},
 		{"at its end it is the next", func(_ *spans, sent map[time.Duration]float64) { sent[240*sec] = 300 }, time.Minute, true, 100, 0, false, 250 * sec},
 	} {
 		var s spans
@@ -805,6 +861,93 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 		f, ok := s.fit(v, tt.length, tt.clock)
 		if ok != (tt.size > 0) || ok && (f.size != tt.size || math.Abs(f.off-tt.off) > 1e-9 || f.slides != tt.slides) {
 			t.Errorf("%s: %v, %+v; want %v, %v off, slides %v", tt.name, ok, f, tt.size, tt.off, tt.slides)
+		}
+	}
+	minute := New(Config{Ceiling: 1, Initial: 1, Windows: []time.Duration{time.Minute}}).likely
+	for _, tt := range []struct {
+		name    string
+		blocks  int
+		refused [2]time.Duration // of the newest two, when they began
+		want    bool
+	}{
+		{"of a configured length two blocks are enough", 2, [2]time.Duration{170 * sec, 110 * sec}, true},
+		{"also if one of them was short", 2, [2]time.Duration{176 * sec, 110 * sec}, true},
+		{"not if both were", 2, [2]time.Duration{176 * sec, 116 * sec}, false},
+		{"nor is one", 1, [2]time.Duration{170 * sec, 110 * sec}, false},
+	} {
+		s := spans{n: tt.blocks}
+		h := &history{}
+		for i := range 3 {
+			from := time.Duration(2-i) * 60 * sec
+			s.ring[i] = span{from + 50*sec, from + 59*sec, from + 60500*ms, 1}
+			h.add(time.Duration(i)*60*sec+10*sec, amounts{100, 0, 0})
+		}
+		s.ring[0].refused, s.ring[1].refused = tt.refused[0], tt.refused[1]
+		if _, ok := s.fit(view{now: s.ring[0].high, h: h, likely: minute}, time.Minute, true); ok != tt.want {
+			t.Errorf("%s: %v", tt.name, ok)
+		}
+	}
+}
+
+// Blocks of a window of some 17 s from one release to the next, in which a hundred attempts go at
+// once. A row has what is between two releases: when the last canary was refused before each, the
+// newest block first.
+func TestThePeriodBetweenReleases(t *testing.T) {
+	type end struct{ refused, low, high time.Duration } // since the release before
+	usually := end{9 * sec, 16 * sec, 17 * sec}
+	again := func(n int, e end) (all []end) {
+		for range n {
+			all = append(all, e)
+		}
+		return all
+	}
+	after := func(periods time.Duration) end {
+		gone := (periods - 1) * 17 * sec
+		return end{gone + 9*sec, gone + 16*sec, gone + 17*sec}
+	}
+	for _, tt := range []struct {
+		name string
+		ends []end
+		more []map[time.Duration]float64 // attempts besides the hundred after the beginning of the last period, from the oldest release on
+		want period
+	}{
+		{"the longest that explains them, and the shortest", []end{usually, {9 * sec, 16400 * ms, 17 * sec}, usually}, nil, period{16100 * ms, 17 * sec, 100, false}},
+		{"half of it is another one", []end{{8 * sec, 16 * sec, 17 * sec}, {8 * sec, 16400 * ms, 17 * sec}, {8 * sec, 16 * sec, 17 * sec}}, nil, period{16100 * ms, 17 * sec, 100, false}},
+		{"the newest canary was late", []end{{9 * sec, 16 * sec, 20 * sec}, usually, {9 * sec, 16 * sec, 17300 * ms}}, nil, period{16100 * ms, 17 * sec, 100, false}},
+		{"the newest two were: in the middle", []end{{9 * sec, 14 * sec, 20 * sec}, {9 * sec, 14 * sec, 20 * sec}, {9 * sec, 16900 * ms, 17 * sec}}, nil, period{17 * sec, 17 * sec, 100, false}},
+		{"or soon after the one before", []end{{5 * sec, 10 * sec, 22 * sec}, {5 * sec, 10 * sec, 22 * sec}, {5 * sec, 11190 * ms, 11300 * ms}}, nil, period{11 * sec, 11200 * ms, 100, false}},
+		{"two periods, of which the longer explains less", again(3, after(2)), []map[time.Duration]float64{{5 * sec: 1, 16900 * ms: 1}, {5 * sec: 2}, {5 * sec: 3, 16900 * ms: 1}}, period{17 * sec, 17 * sec, 100, false}},
+		{"eight", again(3, after(8)), []map[time.Duration]float64{{118900 * ms: 30}, {118900 * ms: 60}, {118900 * ms: 90}}, period{17 * sec, 17 * sec, 100, false}},
+		{"nine are not looked for", again(3, after(9)), []map[time.Duration]float64{{135900 * ms: 30}, {135900 * ms: 60}, {135900 * ms: 90}}, period{}},
+		{"a second", again(4, end{500 * ms, 950 * ms, sec}), nil, period{sec, sec, 100, false}},
+		{"two releases are too few", []end{usually}, nil, period{}},
+	} {
+		released, refused := sec, sec
+		h, s := &history{}, spans{}
+		s.add(&block{release: released}, 0)
+		for i := range tt.ends {
+			e := tt.ends[len(tt.ends)-1-i]
+			sent := map[time.Duration]float64{}
+			if i < len(tt.more) {
+				sent = maps.Clone(tt.more[i])
+			}
+			sent[e.refused/(17*sec)*17*sec+100*ms] += 100
+			for _, at := range slices.Sorted(maps.Keys(sent)) {
+				h.add(released+at, amounts{sent[at], 0, 0})
+			}
+			refused = released + e.refused
+			s.add(&block{began: refused, lastRefused: released + e.low, release: released + e.high}, 0)
+			released += e.high
+		}
+		got, ok := s.period(view{now: released, h: h, phase: 3 * sec})
+		if ok != (tt.want.size > 0) || (got.low-tt.want.low).Abs() > ms || (got.length-tt.want.length).Abs() > ms || got.size != tt.want.size || got.clock {
+			t.Errorf("%s: %v, %+v; want %+v", tt.name, ok, got, tt.want)
+		}
+	}
+	var s spans
+	for i := range 7 {
+		if s.add(&block{}, 0); s.n != min(i+1, 5) {
+			t.Errorf("of %d blocks %d are known, want at most 5", i+1, s.n)
 		}
 	}
 }
@@ -860,6 +1003,12 @@ func TestAWindowThatIsCountedInPeriodsExplainsARefusal(t *testing.T) {
 		{"shorter ones", nil, span{}, 0, 0, sec, 10*sec - 1, 0},
 		{"from ten seconds on", nil, span{}, 0, 0, 10 * sec, time.Hour, 1000},
 		{"longer ones", nil, span{}, 0, 0, 10*sec + 1, time.Hour, 0},
+		{"from the release before, and with no clock", nil, span{}, -3 * sec, 0, 0, 0, 1000},
+		{"from the release before, if that block is known", nil, span{}, -3 * sec, 0, 0, 0, 0},
+		{"just long enough after the refusal before", map[time.Duration]float64{13500 * ms: 100}, span{refused: 13 * sec, low: 13004 * ms}, 0, 0, 0, 0, 1100},
+		{"too soon after it", map[time.Duration]float64{13500 * ms: 90}, span{refused: 13100 * ms, low: 13104 * ms}, 0, 0, 0, 0, 0},
+		{"five hundred are enough for one block", map[time.Duration]float64{sec: 500, 12 * sec: 200}, span{}, 0, 0, 0, 0, 500},
+		{"three hundred are too few", map[time.Duration]float64{sec: 300, 12 * sec: 120}, span{}, 0, 0, 0, 0, 0},
 		{"a hundred are too few for one block", map[time.Duration]float64{sec: 100, 12 * sec: 40}, span{low: 10001 * ms}, 0, 0, 0, 0, 0},
 	} {
 		sent := map[time.Duration]float64{sec: 1000, 12 * sec: 400}
@@ -873,8 +1022,14 @@ func TestAWindowThatIsCountedInPeriodsExplainsARefusal(t *testing.T) {
 		var s spans
 		s.add(&block{release: 0}, 0)
 		s.add(&block{}, 0)
-		s.ring[0] = span{cmp.Or(tt.x.refused, 5*sec), cmp.Or(tt.x.low, 10004*ms), 10200 * ms, tt.x.refusals}
+		s.ring[0] = span{cmp.Or(tt.x.refused, 5*sec), cmp.Or(tt.x.low, 10004*ms), cmp.Or(tt.x.low, 10*sec).Truncate(100*ms) + 200*ms, tt.x.refusals}
 		v := view{now: 14 * sec, h: h}
+		if strings.HasPrefix(tt.name, "from the release before, ") {
+			v.phase = 4 * sec
+			if tt.size == 0 {
+				s.n = 1
+			}
+		}
 		length, size, ok := s.counted(v, 1, tt.began, cmp.Or(tt.at, 14*sec), cmp.Or(tt.low, sec), cmp.Or(tt.high, time.Hour))
 		if ok != (tt.size > 0) || ok && (length != 10*sec || size != tt.size) {
 			t.Errorf("%s: %v, %v in %v; want %v", tt.name, ok, size, length, tt.size)
@@ -895,6 +1050,7 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 	}
 	large := refusals{map[time.Duration]float64{sec: 1000, 12 * sec: 400}, []time.Duration{5 * sec}, 14 * sec}
 	second := refusals{map[time.Duration]float64{sec: 1000, 12 * sec: 400, 16 * sec: 220}, []time.Duration{5 * sec, 14 * sec}, 16200 * ms}
+	least := refusals{map[time.Duration]float64{sec: 20, 12 * sec: 10, 16 * sec: 5, 22 * sec: 12.5}, []time.Duration{5 * sec, 15 * sec, 17500 * ms}, 25 * sec}
 	small := refusals{map[time.Duration]float64{sec: 24, 12 * sec: 12, 16 * sec: 6, 22 * sec: 15}, []time.Duration{5 * sec, 15 * sec, 17500 * ms}, 25 * sec}
 	for _, tt := range []struct {
 		name string
@@ -914,6 +1070,7 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		{"a full one, by two blocks", second, 10 * sec, 10 * sec, func(w *window) { w.size[attempts] = 620 }, 1000},
 		{"a full one, by a single block", large, 10 * sec, 10 * sec, func(w *window) { w.size[attempts] = 400 }, 0},
 		{"a small one, by three blocks", small, 9 * sec, 11 * sec, func(*window) {}, 24},
+		{"of twenty at least", least, 9 * sec, 11 * sec, func(*window) {}, 20},
 		{"not by two", refusals{small.sent, small.blocks[1:], small.at}, 9 * sec, 11 * sec, func(*window) {}, 0},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
