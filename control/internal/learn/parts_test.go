@@ -41,6 +41,7 @@ func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
 		{"one answer is too few", 0, []time.Duration{sec}, sec},
 		{"two are enough", 0, []time.Duration{sec, 2 * sec}, sec / 2},
 		{"but not within half a second", 0, []time.Duration{200 * ms, 300 * ms, 400 * ms, 499 * ms}, sec},
+		{"with eleven under way as well", 11, []time.Duration{sec, 2 * sec}, sec / 2},
 		{"where many are under way it grows by less", 47, []time.Duration{sec, 2 * sec}, 800 * ms},
 		{"never beyond the ceiling", 0, []time.Duration{1, 2, 3, 4 * sec, 5 * sec, 6 * sec, 7 * sec, 8 * sec, 9 * sec, 10 * sec, 11 * sec, 12 * sec}, 250 * ms},
 	} {
@@ -50,6 +51,34 @@ func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
 		}
 		if got := time.Duration(r.every); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	// The second answer since a step, at 10 s: the interval is a second, and so is the latency.
+	for _, tt := range []struct {
+		name           string
+		at, last, sent time.Duration // of the step, and of the newest attempt and the answered one
+		fastest        time.Duration
+		grows          bool
+		answers        int
+	}{
+		{"two round trips after the step", 8 * sec, 9900 * ms, 9 * sec, ms, true, 0},
+		{"sooner", 8001 * ms, 9900 * ms, 9 * sec, ms, false, 2},
+		{"to an attempt of before it", 8 * sec, 9900 * ms, 8 * sec, ms, false, 2},
+		{"the attempts are not paced: the newest is old", 8 * sec, 6 * sec, 9 * sec, ms, false, 0},
+		{"as old as two intervals and round trips", 8 * sec, 6001 * ms, 9 * sec, ms, true, 0},
+		{"it is at the ceiling", 8 * sec, 9900 * ms, 9 * sec, sec, false, 0},
+	} {
+		r := ramp{every: 1e9, answers: 1, at: tt.at}
+		grew := r.answered(view{now: 10 * sec, last: tt.last, latency: 1e9}, tt.sent, float64(tt.fastest))
+		want := ramp{every: 1e9, answers: tt.answers, at: tt.at}
+		if tt.answers == 0 {
+			want.at = 10 * sec
+		}
+		if tt.grows {
+			want.every, want.was, want.grew = 5e8, 1e9, 10*sec
+		}
+		if grew != tt.grows || r != want {
+			t.Errorf("%s: grew %v, %+v; want %+v", tt.name, grew, r, want)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (r *rate) blame(v view, f refusal) {
 // alike reports whether the last two refusals came at about the same pace, as they do
 // without a burst.
 func (r *rate) alike() bool {
-	return r.spaced && r.off.mean > 0 && r.off.top < min(alikeTops, r.off.mean/2)
+	return r.spaced && r.off.top < min(alikeTops, r.off.mean/2)
 }
 
 // refine uses the position of a refusal in its climb: a late one confirms the bracket,
@@ -184,7 +184,7 @@ func (r *rate) compare(mean float64) {
 func (r *rate) ended(v view, released time.Duration) {
 	open, whole := (r.refused - r.released).Seconds(), (released - r.released).Seconds()
 	n := r.count
-	if r.refused == 0 || n < 1 || open <= 0 || whole <= 0 {
+	if n < 1 || open <= 0 { // of a block with another cause nothing was refused
 		r.void(v.now)
 		r.plan(v.now)
 		return
@@ -216,9 +216,8 @@ func (r *rate) ended(v view, released time.Duration) {
 	c := cycle{n, open, whole}
 	r.last[r.cycles%len(r.last)] = c
 	r.cycles++
-	if fade := rateMemory / max(rateMemory, r.sum.n+c.n); fade < 1 {
-		r.sum = cycle{r.sum.n * fade, r.sum.open * fade, r.sum.whole * fade}
-	}
+	fade := rateMemory / max(rateMemory, r.sum.n+c.n)
+	r.sum = cycle{r.sum.n * fade, r.sum.open * fade, r.sum.whole * fade}
 	r.sum = cycle{r.sum.n + c.n, r.sum.open + c.open, r.sum.whole + c.whole}
 	r.compare(c.n / c.whole)
 	if r.cycles >= len(r.last) {
@@ -239,9 +238,7 @@ func (r *rate) ended(v view, released time.Duration) {
 		r.bursty = r.bursty || r.provenPace > 0
 		r.provenPace, r.earlyInRow = 0, 0
 	}
-	if r.provenPace > 0 {
-		r.low, r.high = max(r.low, 0.97*r.provenPace), max(r.high, r.provenPace)
-	}
+	r.low, r.high = max(r.low, 0.97*r.provenPace), max(r.high, r.provenPace)
 	if r.spaced {
 		r.high = r.top
 		r.low = max(r.top*math.Exp(-r.step), min(r.top, r.low))

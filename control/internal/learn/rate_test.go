@@ -127,7 +127,7 @@ func TestUnderAPenaltyAKnownBracketIsClimbedSlowly(t *testing.T) {
 		price  float64
 		cycles int
 		want   float64 // attempts from low to high
-	}{{1000, 1, 8963}, {1000, 2, 26_890}, {fullPrice, 2, 358}} {
+	}{{1000, 1, 8963}, {1000, 2, 26_890}, {fullPrice, 2, 358}, {40, 2, 1076}} {
 		r := newRate(0, 8, 10)
 		r.price, r.cycles, r.spaced = tt.price, tt.cycles, false
 		r.plan(0)
@@ -428,12 +428,22 @@ func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
 }
 
 func TestThePositionOfARefusalInAClimbSetsTheNext(t *testing.T) {
-	for _, tt := range []struct{ at, want float64 }{
-		{tooEarly - 0.01, 0.8}, {tooEarly, 0.4}, {confirms, 0.4}, {confirms + 0.01, 0.2},
+	for _, tt := range []struct{ at, step, want float64 }{
+		{tooEarly - 0.01, 0.4, 0.8}, {tooEarly, 0.4, 0.4}, {confirms, 0.4, 0.4}, {confirms + 0.01, 0.4, 0.2}, {confirms + 0.01, 0.02, minStep},
 	} {
-		r := &rate{stretch: 100, climbed: 100 * tt.at, step: 0.4}
+		r := &rate{stretch: 100, climbed: 100 * tt.at, step: tt.step}
 		if r.refine(); r.step != tt.want {
 			t.Errorf("after %v of it the next one starts lower by %v, want %v", tt.at, r.step, tt.want)
+		}
+	}
+	// Between two steps of the ramp: from the pace of four attempts before.
+	for _, tt := range []struct{ low, high, stretch, climbed, want float64 }{
+		{10, 20, 100, 50, guessedStep}, {10, 100, 30, 10, math.Log(40 / 28.)}, {10, 100, 30, 3, math.Log(19 / 10.)}, {1, 1000, 30, 3, maxStep},
+	} {
+		r := &rate{low: tt.low, high: tt.high, stretch: tt.stretch, climbed: tt.climbed, guessed: true, step: 9}
+		r.top = r.paceAt(tt.climbed)
+		if r.refine(); math.Abs(r.step-tt.want) > 1e-9 || r.guessed {
+			t.Errorf("after %v of %v attempts from %v to %v a second the next one starts lower by %v, want %v", tt.climbed, tt.stretch, tt.low, tt.high, r.step, tt.want)
 		}
 	}
 }
@@ -505,6 +515,20 @@ func TestWhatARateLearnsFromACycle(t *testing.T) {
 		{"attempts are limited one by one: the pace was too high, and so is the mean too low", func(r *rate) { r.spaced = true }, "12.28-15.00, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0, spaced"},
 		{"a mean within the step", func(r *rate) { r.spaced, r.count = true, 135 }, "13.40-15.00, step 0.20, cycle 1 of 135 in 8/10, price 12, early 0, spaced"},
 		{"a mean above the pace", func(r *rate) { r.spaced, r.count = true, 200 }, "15.00-15.03, step 0.20, cycle 1 of 200 in 8/10, price 12, early 0, spaced"},
+		{"attempts are limited one by one: by how much the limit was raised does not matter", func(r *rate) { r.climbed, r.top, r.spaced = 200, 35, true }, "31.67-35.00, step 0.10, cycle 1 of 100 in 8/10, price 12, early 0, spaced"},
+		{"the third of another rate: three replace the mean", func(r *rate) {
+			r.sum, r.cycles, r.last = cycle{500, 20, 25}, 2, [3]cycle{{100, 8, 10}, {100, 8, 10}}
+		}, "9.97-12.54, step 0.20, cycle 3 of 300 in 24/30, price 25, early 0"},
+		{"two do not", func(r *rate) {
+			r.sum, r.cycles, r.last = cycle{500, 20, 25}, 1, [3]cycle{{100, 8, 10}}
+		}, "15.51-19.50, step 0.20, cycle 2 of 350 in 18/22, price 12, early 0"},
+		{"three after one early refusal do not", func(r *rate) {
+			r.sum, r.cycles, r.last, r.earlyInRow = cycle{500, 43, 54}, 5, [3]cycle{{100, 8, 10}, {100, 8, 10}}, 1
+		}, "9.43-11.90, step 0.20, cycle 6 of 350 in 30/37, price 25, early 1"},
+		{"after early refusals it is still a burst", func(r *rate) { r.bursty, r.earlyInRow = true, 2 }, "9.90-12.62, step 0.20, cycle 1 of 100 in 8/10, price 12, early 0, bursty"},
+		{"few attempts, of a narrow bracket", func(r *rate) { r.count, r.released, r.refused, r.high = 9, 9150*ms, 9950*ms, 10.01 }, "10.00-10.02, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},
+		{"ten that are limited one by one are enough", func(r *rate) { r.count, r.spaced = 10, true }, "12.28-15.00, step 0.20, cycle 1 of 10 in 8/10, price 12, early 0, spaced"},
+		{"few after one early refusal", func(r *rate) { r.count, r.spaced, r.sum, r.earlyInRow = 9, true, cycle{140, 8, 10}, 1 }, "14.00-15.00, step 0.20, cycle 0 of 140 in 8/10, price 12, early 1, spaced, going on"},
 		{"a raised limit: from the last 300 attempts on", func(r *rate) { r.climbed, r.top = 350, 35 }, "15.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
 		{"hardly any climb: from the bottom on", func(r *rate) { r.climbed, r.top = 200, 35 }, "10.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
 		{"not raised far enough", func(r *rate) { r.climbed, r.top = 200, 34 }, "9.90-12.62, step 0.10, cycle 1 of 100 in 8/10, price 12, early 0"},
@@ -889,5 +913,117 @@ func TestWhichWindowExplainsBlocksThatNoRateDoes(t *testing.T) {
 		if e.least[attempts][i] != want+late || e.most[attempts][i] != want+1 || e.least[cost][i] != 3*(want+late) || e.most[cost][i] != 3*want+4 || e.most[busy][i] != want/2+0.5 {
 			t.Errorf("in %v at least %v and at most %v attempts fit, %v and %v of cost; want %v", lengthOf(i), e.least[attempts][i], e.most[attempts][i], e.least[cost][i], e.most[cost][i], want)
 		}
+	}
+}
+
+func TestARateBeginsBelievable(t *testing.T) {
+	for _, tt := range []struct{ low, high, wantLow, wantHigh, step, stretch float64 }{
+		{10, 20, 10, 20, math.Log(2), 24 / math.Log(2)},
+		{10, 10, 10, 10, minStep, 24 / minStep},
+		{10, 5, 10, 10, minStep, 24 / minStep},
+		{1, 10, 1, 10, math.Log(10), minStretch}, // ten attempts and a half would do
+		{0, 1, slowest, 1, math.Log(1 / slowest), minStretch},
+		{1e12, 1e13, fastest, fastest, minStep, 24 / minStep},
+	} {
+		r := newRate(7*sec, tt.low, tt.high)
+		if r.low != tt.wantLow || r.high != tt.wantHigh || math.Abs(r.step-tt.step) > 1e-9 || math.Abs(r.stretch-tt.stretch) > 1e-6 || r.top != tt.wantHigh || r.released != 7*sec {
+			t.Errorf("from %v to %v: %+v; want %+v", tt.low, tt.high, r, tt)
+		}
+		if r.due != 7*sec+seconds(1/tt.wantLow) || r.newest != 7*sec || r.apart != 0 {
+			t.Errorf("from %v to %v: the first attempt goes at %v", tt.low, tt.high, r.due)
+		}
+	}
+	if got := seconds(3e8); got != 100_000_000*sec {
+		t.Errorf("300,000,000 s are taken for %v, want a third", got)
+	}
+	r := newRate(0, 10, 10.1)
+	r.spaced, r.step, r.apart = false, 0.4, 9e9
+	if r.plan(3 * sec); math.Abs(r.stretch-24/math.Log(1.01)) > 1e-6 || r.apart != 0 || r.newest != 3*sec {
+		t.Errorf("where means are limited the climb has the width of the bracket: %+v", r)
+	}
+	// Rates of less than an attempt a day.
+	for _, count := range []float64{9, 10} {
+		for _, spaced := range []bool{true, false} {
+			r := &rate{low: slowest, high: slowest, stretch: 100, count: count, refused: 8_000_000 * sec, top: slowest / 2, climbed: 50, step: 0.2, price: firstPrice, spaced: spaced}
+			if r.ended(view{now: 9_000_000 * sec}, 9_000_000*sec); r.low != slowest || r.high < slowest || r.high > 1.0101*slowest {
+				t.Errorf("after %v attempts in 100 days, spaced %v: %v to %v a day, want 1 to 1.01", count, spaced, r.low/slowest, r.high/slowest)
+			}
+		}
+	}
+}
+
+// At ten a second, that is 100 ms apart.
+func TestWhenTheNextAttemptOfARateIsDue(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		sent       []time.Duration
+		due, apart time.Duration
+		since      float64
+	}{
+		{"in time", []time.Duration{100 * ms}, 200 * ms, 100 * ms, 1},
+		{"sooner than due", []time.Duration{60 * ms}, 200 * ms, 60 * ms, 1},
+		{"a little late: the next one is not", []time.Duration{112 * ms}, 200 * ms, 112 * ms, 1},
+		{"later: the next one is, too", []time.Duration{200 * ms}, 287500 * time.Microsecond, 200 * ms, 0},
+		{"a quarter too far apart: the pace is not tested", []time.Duration{125 * ms}, 212500 * time.Microsecond, 125 * ms, 0},
+		{"almost", []time.Duration{124 * ms}, 211500 * time.Microsecond, 124 * ms, 1},
+		{"a pause counts as two and a half intervals", []time.Duration{100 * ms, 1100 * ms}, 1187500 * time.Microsecond, 115 * ms, 2},
+	} {
+		r := newRate(0, 10, 10)
+		for _, at := range tt.sent {
+			r.sent(at)
+		}
+		if (r.due-tt.due).Abs() > 100*time.Microsecond || time.Duration(r.apart).Round(ms) != tt.apart || r.since != tt.since || r.count != float64(len(tt.sent)) {
+			t.Errorf("%s: the next one is due at %v, %v apart, %v of the climb; want %v, %v, %v", tt.name, r.due, time.Duration(r.apart), r.since, tt.due, tt.apart, tt.since)
+		}
+	}
+}
+
+func TestWhetherThePaceOrTheMeanPredictsRefusals(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		off       cycleRates // before a refusal at that pace, and with that mean; they were ten before
+		top, mean float64
+		spaced    bool // before
+		want      bool
+		wantOff   cycleRates
+	}{
+		{"both about as well", cycleRates{0.1, 0.2}, 10 * math.Exp(0.3), 10 * math.Exp(0.1), false, false, cycleRates{0.18, 0.16}},
+		{"the same as before", cycleRates{0.1, 0.2}, 10 * math.Exp(0.3), 10 * math.Exp(0.1), true, true, cycleRates{0.18, 0.16}},
+		{"the pace twice as well", cycleRates{0.09, 0.2}, 10 * math.Exp(0.09), 10 * math.Exp(0.2), false, true, cycleRates{0.09, 0.2}},
+		{"the pace as well as half of that", cycleRates{}, 20, 40, false, false, cycleRates{math.Ln2, 2 * math.Ln2}},
+		{"the pace somewhat better", cycleRates{0.15, 0.2}, 10 * math.Exp(0.15), 10 * math.Exp(0.2), false, false, cycleRates{0.15, 0.2}},
+		{"the mean twice as well", cycleRates{0.2, 0.09}, 10 * math.Exp(0.2), 10 * math.Exp(-0.09), true, false, cycleRates{0.2, 0.09}},
+		{"the mean as well as half of that", cycleRates{}, 40, 20, true, true, cycleRates{2 * math.Ln2, math.Ln2}},
+		{"the mean somewhat better", cycleRates{0.2, 0.15}, 10 * math.Exp(0.2), 10 * math.Exp(0.15), true, true, cycleRates{0.2, 0.15}},
+	} {
+		r := &rate{off: tt.off, was: cycleRates{10, 10}, top: tt.top, spaced: tt.spaced}
+		if r.compare(tt.mean); r.spaced != tt.want || math.Abs(r.off.top-tt.wantOff.top) > 1e-9 || math.Abs(r.off.mean-tt.wantOff.mean) > 1e-9 || r.was != (cycleRates{tt.top, tt.mean}) {
+			t.Errorf("%s: spaced %v, off by %v; want %v, %v", tt.name, r.spaced, r.off, tt.want, tt.wantOff)
+		}
+	}
+	for _, tt := range []struct {
+		off    cycleRates
+		spaced bool
+		want   bool
+	}{
+		{cycleRates{0.02, 0.06}, true, true}, {cycleRates{0.02, 0.06}, false, false}, {cycleRates{0.03, 0.2}, true, false}, {cycleRates{0.02, 0.04}, true, false}, {cycleRates{}, true, false},
+	} {
+		if got := (&rate{off: tt.off, spaced: tt.spaced}).alike(); got != tt.want {
+			t.Errorf("off by %v, spaced %v: alike %v", tt.off, tt.spaced, got)
+		}
+	}
+	for _, tt := range []struct {
+		since float64       // of 100 attempts from 10 to 20 a second
+		apart time.Duration // the attempts
+		want  bool
+	}{{5, 90 * ms, false}, {6, 90 * ms, true}, {100, 57400 * time.Microsecond, true}, {100, 57500 * time.Microsecond, false}} {
+		r := &rate{low: 10, high: 20, stretch: 100, since: tt.since, apart: float64(tt.apart)}
+		if got := r.steep(); got != tt.want {
+			t.Errorf("after %v attempts %v apart: steep %v", tt.since, tt.apart, got)
+		}
+	}
+	r := &rate{count: 50, released: 10 * sec}
+	if got := r.sure(20 * sec); got != 5 {
+		t.Errorf("of fifty attempts in ten seconds %v a second were admitted", got)
 	}
 }
