@@ -219,6 +219,48 @@ func TestAHistoryIsExactWhileItIsShortOrEven(t *testing.T) {
 	}
 }
 
+// One attempt at a second, and two at two seconds that are 90 µs apart.
+func TestWhatIsKnownWithinACell(t *testing.T) {
+	const first, last = 2 * sec, 2*sec + 90*time.Microsecond
+	var h history
+	for _, at := range []time.Duration{sec, first, last} {
+		h.add(at, amounts{1, 10, 0})
+	}
+	for at, want := range map[time.Duration]float64{sec - 1: 0, sec: 1, first - 1: 1, first: 2, last - 1: 2, last: 3} {
+		if got := h.until(attempts, at); got != want {
+			t.Errorf("until %v %v attempts, want %v", at, got, want)
+		}
+	}
+	for sum, want := range map[float64]time.Duration{0: sec, 9.9: sec, 10: first, 19.9: first + 89*time.Microsecond, 20: last, 29: last, 30 - 1.5e-6: last, 30: never} {
+		if got := h.reached(cost, sum); (got - want).Abs() > time.Microsecond {
+			t.Errorf("more than %v was sent at %v, want %v", sum, got, want)
+		}
+	}
+	for sum, want := range map[float64]time.Duration{10: sec, 10.1: first, 20: first, 30: last, 30 * (1 + 5e-7): last, 30.1: never} {
+		if got := h.sentBy(cost, sum, false); (got - want).Abs() > time.Microsecond {
+			t.Errorf("%v was sent by %v, want %v", sum, got, want)
+		}
+	}
+	if got := h.peak(cost, sec/2, -1); got != 20 {
+		t.Errorf("a peak of %v, want 20", got)
+	}
+	h.correct(last, amounts{-1, -10, 0}) // it was refused
+	if got := h.until(attempts, last-1); got != 2 {
+		t.Errorf("after a refusal %v attempts, want 2", got)
+	}
+	h = history{}
+	h.add(sec, amounts{1, 30, 0})
+	h.add(2*sec, amounts{1, 10, 0})
+	if got := h.peak(cost, sec/2, -1); got != 30 {
+		t.Errorf("a peak of %v at the beginning, want 30", got)
+	}
+	var c crowd
+	c.sent(0)
+	if c.refused(1, maxEvidence); math.Abs(c.evidence-(math.Log(4)-1)) > 1e-6 {
+		t.Errorf("evidence %v after one attempt", c.evidence)
+	}
+}
+
 func TestARareNumberInFlightIsEvidenceForALimitOnIt(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -658,6 +700,9 @@ func TestWhatTwoResetsSayAboutAShape(t *testing.T) {
 		{"half a unit of an error", sliding, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 9, reset: 10200 * ms}, sliding, [3]float64{0, 1, 1}, 0.5, true, true},
 		{"three tolerances of a difference are enough", sliding, report{used: 5, reset: 10 * sec}, report{sent: 300 * ms, used: 9, reset: 10 * sec}, sliding, [3]float64{0, 1.5, 1.5}, 0, true, true},
 		{"less are not", sliding, report{used: 5, reset: 10 * sec}, report{sent: 299 * ms, used: 9, reset: 10 * sec}, sliding, [3]float64{0, 0.5, 0.5}, 0, false, false},
+		{"between two shapes", fixed, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 9, reset: 8 * sec}, fixed, [3]float64{0.5, 0, 0.5}, 0, false, false},
+		{"the same end, from the response", fixed, report{used: 5, reset: 9 * sec, took: sec}, report{sent: 4 * sec, used: 9, reset: 5900 * ms, took: 100 * ms}, fixed, [3]float64{1.5, 0, 1.5}, 0, true, true},
+		{"after one that was free at once", fixed, report{used: 5, took: 5 * sec}, report{sent: 4 * sec, used: 9, reset: sec}, fixed, [3]float64{0.5, 0, 0.5}, 0, false, true},
 		{"no shape", fixed, report{used: 5, reset: 10 * sec}, report{sent: 4 * sec, used: 9, reset: 2 * sec}, fixed, [3]float64{0.5, 0, 0.5}, 1, false, true},
 		{"after the end it is another window", fixed, report{used: 5, reset: 10 * sec}, report{sent: 9900 * ms, used: 9, reset: sec}, fixed, [3]float64{0.5, 0, 0.5}, 0, false, true},
 		{"just before it", fixed, report{used: 5, reset: 10 * sec}, report{sent: 9899 * ms, used: 9, reset: 101 * ms}, fixed, [3]float64{1.5, 0, 1.5}, 0, true, true},
@@ -665,7 +710,7 @@ func TestWhatTwoResetsSayAboutAShape(t *testing.T) {
 	} {
 		r := newShaper(tt.shape)
 		r.prior = tt.prior
-		r.learn(tt.next, func(x report) time.Duration { return x.reset }, 100*ms)
+		r.learn(tt.next, func(x report) time.Duration { return x.reset + x.took }, 100*ms)
 		off := 0.0
 		for s := range r.errors {
 			off = max(off, math.Abs(r.errors[s]-tt.errors[s]))
@@ -684,6 +729,20 @@ func TestWhatTwoResetsSayAboutAShape(t *testing.T) {
 	if r.wrong = maxWrong; r.trusted() {
 		t.Error("what no shape predicts is trusted")
 	}
+	// By how much two resets of a bucket disagree, if they are exact to a second: a unit takes 10 s
+	// to 11 s by the first, of two units.
+	for _, tt := range []struct {
+		next report
+		want time.Duration
+	}{
+		{report{used: 10, reset: 200 * sec}, 17600 * ms}, {report{used: 1, reset: 50 * sec}, 37 * sec}, {report{used: 10, reset: 100 * sec}, 0}, {report{used: 10, reset: 20 * sec}, 2 * (4*sec - 21*sec/9)},
+	} {
+		for _, x := range [][2]report{{{used: 2, reset: 10 * sec}, tt.next}, {tt.next, {used: 2, reset: 10 * sec}}} {
+			if got := apart(x[0], x[1], sec); (got - tt.want).Abs() > time.Microsecond {
+				t.Errorf("%+v and %+v disagree by %v, want %v", x[0], x[1], got, tt.want)
+			}
+		}
+	}
 }
 
 func TestWhereAResetIsCountedFrom(t *testing.T) {
@@ -699,7 +758,8 @@ func TestWhereAResetIsCountedFrom(t *testing.T) {
 		{"another window", sliding, report{sent: 4 * sec, took: 100 * ms, reset: 25 * sec}, 0, 0},
 		{"not quite", sliding, report{sent: 4 * sec, took: 100 * ms, reset: 25*sec - 1}, 15*sec - 1, 15*sec - 1},
 	} {
-		a := advertised{shaper: newShaper(tt.shape), window: time.Minute, last: report{took: 100 * ms, reset: 10 * sec}}
+		a := advertised{shaper: newShaper(tt.shape), window: time.Minute, last: report{sent: 3 * sec, took: 100 * ms, reset: 10 * sec}}
+		tt.next.sent += 3 * sec
 		a.compare(tt.next)
 		if time.Duration(a.sentAt) != tt.sent || time.Duration(a.answeredAt) != tt.answered || a.last != tt.next {
 			t.Errorf("%s: %v from sending, %v from the response; want %v, %v", tt.name, time.Duration(a.sentAt), time.Duration(a.answeredAt), tt.sent, tt.answered)
@@ -736,6 +796,7 @@ func TestHowFastABucketRefills(t *testing.T) {
 		{"at once", advertised{quota: 60, grain: 1}, 10, 0, 9000, math.Inf(1), 0},
 		{"rounded to thousands", advertised{quota: 6000, grain: 1000}, 500, 5 * sec, 0, 125, 0},
 		{"narrower bounds stay", advertised{quota: 60, grain: 1, slow: 1.9, fast: 2.1}, 10, 5 * sec, 1.9, 2.1, 0},
+		{"bounds that meet stay", advertised{quota: 60, grain: 1, slow: 2.5, fast: 9}, 10, 5 * sec, 2.5, 2.5, 0},
 		{"wider ones do not", advertised{quota: 60, grain: 1, slow: 1, fast: 3}, 10, 5 * sec, 9 / 5., 10 / 4., 0},
 		{"another rate", advertised{quota: 60, grain: 1, slow: 2.6, fast: 2.7}, 10, 5 * sec, 9 / 5., 10 / 4., 0},
 		{"by far", advertised{quota: 60, grain: 1, slow: 3.1, fast: 3.2}, 10, 5 * sec, 9 / 5., 10 / 4., 1},
@@ -752,6 +813,13 @@ func TestHowFastABucketRefills(t *testing.T) {
 		if math.Abs(a.slow-tt.slow) > 1e-9 || a.fast != tt.fast && math.Abs(a.fast-tt.fast) > 1e-9 || a.errors[bucket] != tt.aboutABucket {
 			t.Errorf("%s: from %v to %v a second, %v against a bucket; want %v to %v, %v", tt.name, a.slow, a.fast, a.errors[bucket], tt.slow, tt.fast, tt.aboutABucket)
 		}
+	}
+}
+
+func TestResetsOfAWindowSayNothingAboutABucket(t *testing.T) {
+	a := advertised{shaper: newShaper(fixed), quota: 60, grain: 1, slow: 3.1, fast: 3.2}
+	if a.refill(10, 5*sec, sec); a.errors[bucket] != 0.5 || a.slow != 9/5. || a.fast != 10/4. {
+		t.Errorf("%+v", a)
 	}
 }
 

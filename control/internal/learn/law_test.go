@@ -622,7 +622,21 @@ func TestWhichStoredStatesAreTaken(t *testing.T) {
 		{with(window, func(f *Found) { f.Kind = Unknown }), false}, {with(window, func(f *Found) { f.Kind = Flight }), true},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		if err := l.Restore(tt.s, 5*ms); (err == nil) != tt.want {
+		err := l.Restore(tt.s, 5*ms)
+		for _, bound := range []struct {
+			broken bool
+			text   string
+		}{
+			{len(tt.s.Found) > maxLimits, "5 limits are stored, must be at most 4"},
+			{tt.s.Penalty > day || tt.s.Penalty < 0, "must be from 0 to 24h0m0s"},
+			{tt.s.Trip > time.Minute || tt.s.Trip < 0, "must be from 0 to 1m0s"},
+			{tt.s.WaitUnit == 2, "wait unit is 2, must be 0, 1 or 1000"},
+		} {
+			if bound.broken && (err == nil || !strings.Contains(err.Error(), bound.text)) {
+				t.Errorf("%+v: %v, want %q", tt.s, err, bound.text)
+			}
+		}
+		if (err == nil) != tt.want {
 			t.Errorf("%+v: %v", tt.s, err)
 		} else if err == nil {
 			again := l.Store()
@@ -637,11 +651,11 @@ func TestWhichStoredStatesAreTaken(t *testing.T) {
 
 func TestWhatARestoredLawHolds(t *testing.T) {
 	found := []Found{{Kind: Rate, Size: 0.5, High: 0.8}, {Kind: Flight, Size: 4.9}, {Kind: Window, Unit: 1, Size: 60, Window: time.Minute, Even: true}, {Kind: Flight, Size: 0.5}}
-	l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
-	if err := l.Restore(Stored{Found: found}, time.Hour); err != nil || l.Interval() != sec {
+	l := New(Config{Ceiling: 10 * ms, Initial: 1500 * ms, Slowest: time.Hour})
+	if err := l.Restore(Stored{Found: found}, time.Hour); err != nil || l.Interval() != 1500*ms {
 		t.Fatal(err, l.Interval())
 	}
-	if got, want := held(l), "1.00-1.00/s, 4 in flight, 60 of unit 1 in 60.0s-60.0s, 1 in flight"; got != want {
+	if got, want := held(l), "0.67-0.80/s, 4 in flight, 60 of unit 1 in 60.0s-60.0s, 1 in flight"; got != want {
 		t.Errorf("holds %q, want %q: no rate is slower than the initial interval", got, want)
 	}
 	if err := l.Resume(Stored{Found: found}, ms); err != nil || l.Interval() != 10*ms {
@@ -661,8 +675,15 @@ func TestWhatARestoredLawHolds(t *testing.T) {
 	if !w.published || w.slack != 600*ms || !math.IsInf(x.testAfter, 1) || l.penalty.length != time.Minute || l.named.unit != 1000 || l.trip != 7e6 || l.Interval() != 10*ms {
 		t.Errorf("assumed %+v, %+v, a penalty of %v, waits in 1/%v s, %v", w, x, l.penalty.length, l.named.unit, l.Interval())
 	}
+	if !l.likely.has(time.Minute) {
+		t.Error("blocks are not expected to end with a published window")
+	}
 	if err := l.Assume([]Found{{Kind: Window}}); err == nil {
 		t.Error("an impossible limit is assumed")
+	}
+	l.limits, l.penalty.length = []limit{newWindow(0, amounts{9, 9, 0}, sec, sec, sec, sec, 1), &flight{size: 3}}, 30*time.Hour
+	if s := l.Store(); len(s.Found) != 1 || s.Found[0].Kind != Flight || s.Penalty != 24*time.Hour {
+		t.Errorf("stored %+v, want no guess and a day's penalty", s)
 	}
 }
 
@@ -696,6 +717,9 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		{"what delays most", []limit{&rate{low: 2, high: 3, stretch: 1}, sized(window{low: time.Minute, high: time.Minute, hits: 4}), &flight{size: 4}}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
 		{"an advertised one", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(*advertised) {}, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h"}},
 		{"one that delays less", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(a *advertised) { a.window = time.Minute }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
+		{"the first of two that delay as much", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4}), sized(window{low: time.Minute, high: time.Minute, hits: 4, even: true})}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
+		{"one whose resets say how long it is", nil, func(a *advertised) { a.window, a.longest = 0, time.Minute }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 1, Advertised: true, Name: "h"}},
+		{"a bucket, whose resets do not", nil, func(a *advertised) { a.shaper = newShaper(bucket); a.slow, a.window, a.longest = 0.1, 0, time.Minute }, Found{Kind: Window, Size: 60, Confidence: 1, Advertised: true, Name: "h", Refills: true}},
 		{"a sliding one that is uncertain", nil, func(a *advertised) { a.shaper = newShaper(sliding); a.wrong = 1 }, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 0.5, Advertised: true, Name: "h", Slides: true}},
 		{"a bucket", nil, func(a *advertised) { a.shaper = newShaper(bucket); a.slow = 0.1 }, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h", Refills: true}},
 	} {
@@ -733,8 +757,8 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		{"less than nothing", func(a *advertised) { a.left = 70 }, 0, 0},
 		{"of cost, what does not fit", func(a *advertised) { a.left, a.perCost = 3, true }, 57, 20 * sec},
 		{"of an unknown size", func(a *advertised) { a.quota = 0 }, -1, 0},
-		{"it is over", func(a *advertised) { a.whole = 100 * sec }, 0, 0},
-		{"nobody says when it is over", func(a *advertised) { a.whole = 90 * sec }, 0, 0},
+		{"it is over", func(a *advertised) { a.whole, a.left = 100*sec, 20 }, 0, 0},
+		{"nobody says when it is over", func(a *advertised) { a.whole, a.left, a.at = 110*sec, 20, 110*sec }, 0, 0},
 		{"a bucket refills", func(a *advertised) { a.shape, a.left, a.slow = bucket, 10, 2 }, 30, 0},
 		{"an empty one does", func(a *advertised) { a.shape, a.left, a.slow, a.at = bucket, 0, 0.5, 100*sec }, 60, 2 * sec},
 		{"of which no rate is known", func(a *advertised) { a.shape, a.left = bucket, 0 }, 60, 20 * sec},
@@ -828,6 +852,8 @@ func TestHowABlockBegins(t *testing.T) {
 		{"in the ramp, which grows no more", nil, func(l *Law, _ *refusal) { l.allAdmitted, l.ramp.grew = 99, 100*sec-rampSettled }, -1, "ramping", maxEvidence, sec},
 		{"a hundred attempts after its last step", nil, func(*Law, *refusal) {}, -1, "", maxEvidence, sec},
 		{"a full window", []limit{climbing(10.2), sized(230, window{})}, nil, 1, "paced", maxEvidence, sec},
+		{"a window that is not quite full", []limit{climbing(10.2), sized(256, window{})}, nil, 1, "paced", maxEvidence, sec},
+		{"the older one of two", []limit{sized(230, window{}), sized(230, window{})}, nil, 0, "", maxEvidence, sec},
 		{"the fuller one of two", []limit{sized(236, window{}), sized(230, window{})}, nil, 1, "", maxEvidence, sec},
 		{"a rate", []limit{climbing(10.2), sized(2000, window{})}, nil, 0, "paced", maxEvidence, sec},
 		{"a new one", []limit{newRate(0, 10, 10.2)}, nil, 0, "", maxEvidence, sec},

@@ -335,6 +335,17 @@ func TestAWarmStartMeasuresWorkAsBefore(t *testing.T) {
 }
 
 func TestALengthShrinksFromTheBlockOn(t *testing.T) {
+	for silence, fold := range map[time.Duration]time.Duration{8 * sec: minFold, 400 * sec: 100 * sec, 800 * sec: 2 * time.Minute} {
+		w := newWindow(7*sec, amounts{10, 20, 0}, sec, 40*sec, 60*sec, silence, 5)
+		if *w != (window{size: amounts{10, 20, 0}, off: doubtUnit, low: 40 * sec, high: 60 * sec, from: 7 * sec, fold: fold, climb: 1, testAfter: 1, lone: true, floor: sec, pace: 5}) {
+			t.Errorf("after a silence of %v: %+v, want %v", silence, *w, fold)
+		}
+	}
+	for low, want := range map[time.Duration]bool{24 * sec: true, 24*sec - 1: false} {
+		if w := (window{low: low, high: 25 * sec}); w.settled() != want {
+			t.Errorf("from %v to 25s: settled %v", low, !want)
+		}
+	}
 	w := newWindow(100*sec, amounts{10, 10, 0}, 30*sec, 40*sec, 60*sec, 400*sec, 5)
 	for _, tt := range []struct{ now, want time.Duration }{
 		{99 * sec, 60 * sec}, {100 * sec, 60 * sec},
@@ -520,6 +531,18 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
 		{"a third unit that has no size yet", func(w *window) { w.size[cost], w.off[cost] = 0, 0.01 },
 			"size 20.00 60.00, off 0.060 0.060, margin 0.018, next test 2, unit 0, proven 0"},
+		{"at the second refusal it does not", func(w *window) { w.size[attempts], w.hits = 25, 1 },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"another unit is somewhat better", func(w *window) { w.off[attempts] = 0.15 },
+			"size 20.00 60.45, off 0.090 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"hardly better", func(w *window) { w.off[attempts] = 0.13 },
+			"size 20.00 60.45, off 0.078 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"a larger one was tested, and less was in use: what was proven stays", func(w *window) { w.size[attempts], w.climb, w.proven = 25, 1.1, amounts{15, 15, 0} },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.005, next test 5, unit 1, proven 15"},
+		{"a single block says that the length is settled", func(w *window) { w.lone, w.low, w.floor, w.fold = true, 19300*ms, 5*sec, sec },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"the assumed length was hardly shorter", func(w *window) { w.low, w.from, w.fold = 17*sec, now-105*ms, sec },
+			"size 20.00 60.00, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 0"},
 		{"at the first refusal the unit stays", func(w *window) { w.size[attempts], w.hits = 25, 0 },
 			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 0, proven 0"},
 		{"it was tested: the next test comes later", func(w *window) { w.climb = 1.1 },
@@ -528,7 +551,7 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 4000, unit 0, proven 20"},
 		{"what a test had raised before stays proven", func(w *window) { w.climb, w.proven = 1.1, amounts{15, 15, 0} },
 			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 5, unit 0, proven 15"},
-		{"the raised size is not enough: back to the proven one", func(w *window) { w.size[attempts], w.proven = 25, amounts{16, 48, 0} },
+		{"the raised size is not enough: back to the proven one", func(w *window) { w.size[attempts], w.proven = 25, amounts{16, 48, 5} },
 			"size 16.00 48.00, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
 		{"more than the proven one is in use", func(w *window) { w.size[attempts], w.proven = 25, amounts{24, 72, 0} },
 			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
@@ -544,6 +567,7 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 			"size 20.00 60.00, off 0.460 0.460, margin 0.018, next test 2, unit 0, proven 0"},
 	} {
 		w := known
+		w.size[busy] = 5 // of which nothing is used
 		tt.do(&w)
 		h := &history{}
 		for i := range 1000 {
@@ -551,7 +575,7 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 		}
 		w.blame(view{now: now, h: h, mean: amounts{1, 3, 0}}, refusal{sent: now, now: now, cost: 3})
 		got := fmt.Sprintf("size %.2f %.2f, off %.3f %.3f, margin %.3f, next test %.0f, unit %d, proven %.0f", w.size[0], w.size[1], w.off[0], w.off[1], w.margin, w.testAfter, w.unit, w.proven[0])
-		if got != tt.want || w.climb != 1 || w.untested != 0 || w.published {
+		if got != tt.want || w.climb != 1 || w.untested != 0 || w.published || w.size[busy] != 5 {
 			t.Errorf("%s: %s, want %s; %+v", tt.name, got, tt.want, w)
 		}
 	}
@@ -573,6 +597,7 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		{"a little later", func(*window) {}, 20200 * ms, 21 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
 		{"at the upper bound", func(*window) {}, 20 * sec, 21 * sec, true, "unit 0, 20.0s-20.0s, 0 doubts"},
 		{"a little later, where few fit", func(w *window) { w.size = amounts{3, 0, 0} }, 21900 * ms, 22700 * ms, true, "unit 0, 20.0s-20.4s, 0 doubts"},
+		{"where few fit, just at the upper bound", func(w *window) { w.size = amounts{3, 0, 0} }, 21700 * ms, 22700 * ms, true, "unit 0, 20.0s-20.0s, 0 doubts"},
 		{"where few fit, for one canary", func(w *window) { w.size = amounts{3, 0, 0} }, 21900 * ms, 21910 * ms, true, "unit 0, 20.0s-20.2s, 0 doubts"},
 		{"four are not few", func(w *window) { w.size = amounts{4, 0, 0} }, 21800 * ms, 22700 * ms, true, "unit 0, 18.0s-20.0s, 0 doubts"},
 		{"too early", func(*window) {}, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
@@ -586,6 +611,7 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		{"a cost without a size", func(w *window) { w.size[cost] = 0 }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
 		{"one of a single block", func(w *window) { w.lone = true }, 18500 * ms, 19500 * ms, true, "unit 0, 18.5s-19.5s, 0 doubts"},
 		{"one of a single block, too early", func(w *window) { w.lone = true }, 10 * sec, 14 * sec, true, "unit 0, 9.8s-13.8s lone, 2 doubts, from 3.3s"},
+		{"whatever cost says", func(w *window) { w.lone, w.size[cost] = true, 10 }, 10 * sec, 14 * sec, true, "unit 0, 9.8s-13.8s lone, 2 doubts, from 3.3s"},
 		{"at once", func(w *window) { w.lone = true }, 1900 * ms, 2500 * ms, true, "unit 0, 1.7s-2.3s lone, 2 doubts, from 0.6s"},
 		{"in less than a second", func(w *window) { w.lone, w.size = true, amounts{2, 0, 0} }, 1900 * ms, 2 * sec, true, "unit 0, 0.2s-0.2s lone, 2 doubts, from 0.3s"},
 		{"that early again", func(w *window) { w.lone, w.doubts = true, 2 }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s lone, 3 doubts, from 5.0s"},
@@ -619,8 +645,65 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		} else if agrees != (w.from == v.now) && w.clock == 0 {
 			t.Errorf("%s: its length shrinks from %v on", tt.name, w.from)
 		}
-		if agrees != tt.agrees || got != tt.want {
+		if agrees != tt.agrees || got != tt.want || w.clock < 0 {
 			t.Errorf("%s: agrees %v, %s; want %v, %s", tt.name, agrees, got, tt.agrees, tt.want)
+		}
+	}
+	w := window{lone: true, low: 18 * sec, high: 20 * sec, size: amounts{20, 20, 0}}
+	if w.shorter(view{now: 50 * sec, h: sentEvenly(100*sec, sec, 100)}, &block{began: 40 * sec}, 3*sec, 6*sec); w.low != 3*sec || w.high != 6*sec || w.floor != sec || w.from != 50*sec || w.size != (amounts{6, 6, 0}) {
+		t.Errorf("a shorter window: %+v", w)
+	}
+}
+
+func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
+	for _, tt := range []struct {
+		w      window
+		usable float64
+		late   float64 // how many attempts of an even one may be late
+	}{
+		{window{size: amounts{10, 10, 0}}, 10, 0}, {window{size: amounts{9.992, 10, 0}}, 10, 0}, {window{size: amounts{9.985, 10, 0}}, 9, 0}, {window{size: amounts{0.5, 1, 0}}, 1, 0},
+		{window{size: amounts{10, 10, 0}, margin: 0.04}, 10, 0}, {window{size: amounts{10, 10, 0}, margin: 0.06}, 9, 0}, {window{unit: cost, size: amounts{10, 9.5, 0}, margin: 0.1}, 8.55, 0},
+		{window{size: amounts{60, 60, 0}, even: true}, 60, 2.2}, {window{size: amounts{60, 60, 0}, climb: 1.1, margin: 0.1}, 66, 0},
+	} {
+		if got := tt.w.usable(); math.Abs(got-tt.usable) > 1e-9 || math.Abs(tt.w.late()-tt.late) > 1e-9 {
+			t.Errorf("%+v: %v may be used, %v late; want %v, %v", tt.w, got, tt.w.late(), tt.usable, tt.late)
+		}
+	}
+	// A window is as full as in its unit, and until that is known as in the fullest one.
+	v := view{now: 70 * sec, h: &history{}, mean: amounts{1, 10, 0}}
+	v.h.add(50*sec, amounts{9, 80, 0})
+	for hits, want := range map[int]float64{0: 0.9, 2: 0.9, 3: 0.1} {
+		w := window{size: amounts{100, 100, 0}, low: time.Minute, high: time.Minute, hits: hits}
+		if got := w.fullness(v, refusal{sent: 70 * sec, cost: 10}); math.Abs(got-want) > 1e-9 {
+			t.Errorf("after %d refusals it is full to %v, want %v", hits, got, want)
+		}
+	}
+	// By the clock, what was sent just before the minute does not count.
+	v.h = sentEvenly(sec, sec, 1)
+	v.h.add(60*sec-1, amounts{1, 1, 0})
+	v.h.add(60*sec, amounts{1, 1, 0})
+	w := window{size: amounts{9, 9, 0}, low: time.Minute, high: time.Minute, clock: time.Minute}
+	if got := w.used(v, attempts, 70*sec, time.Minute); got != 1 {
+		t.Errorf("%v attempts of this minute, want 1", got)
+	}
+	for _, tt := range []struct {
+		name         string
+		w            window
+		tested       bool
+		calm         float64
+		margin, next float64
+		doubts       int
+	}{
+		{"soon after the block before", window{margin: 0.01, testAfter: 2, doubts: 1}, false, 30, 0.018, 2, 2},
+		{"later than its length", window{margin: 0.01, testAfter: 2, doubts: 1}, false, 30.5, 0.018, 2, 0},
+		{"with a large margin", window{margin: 0.14, testAfter: 2}, false, 30, 0.15, 2, 1},
+		{"a test", window{margin: 0.01, testAfter: 2, doubts: 1}, true, 30, 0.01, 5, 1},
+		{"one of many", window{margin: 0.01, testAfter: 3000}, true, 30, 0.01, 4000, 0},
+	} {
+		w := tt.w
+		w.even, w.low, w.high = true, time.Minute, time.Minute
+		if w.uneven(view{calm: tt.calm, lastBlock: 2}, tt.tested); math.Abs(w.margin-tt.margin) > 1e-9 || w.testAfter != tt.next || w.doubts != tt.doubts {
+			t.Errorf("%s: a margin of %v, the next test after %v, %d doubts; want %v, %v, %d", tt.name, w.margin, w.testAfter, w.doubts, tt.margin, tt.next, tt.doubts)
 		}
 	}
 }
@@ -652,7 +735,7 @@ func TestWhatIsInUseOfAWindow(t *testing.T) {
 		{"a test goes beyond the size", with(func(w *window) { w.size[attempts], w.climb = 48, 1.0625 }), 60 * sec / 51 * 10 / 125 * 10, 1, 1250 * ms, 51 / 48., true, 51, false},
 		{"by the clock: since the minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 42 }), 60 * sec / 42 * 10 / 125 * 10, 1, 60 * sec / 42, 1, true, 42, false},
 		{"by the clock, full until the next minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 41 }), 20*sec + ms, 0, 60 * sec / 41, 42 / 41., true, 41, false},
-		{"refused attempts may count", with(func(w *window) { w.size[attempts], w.slack = 50, 7*ms }), 11*sec + 8*ms, 0, 1200 * ms, 51 / 50., true, 50, false},
+		{"refused attempts may count", with(func(w *window) { w.size[attempts], w.slack = 50, 700*ms }), 11*sec + 701*ms, 0, 1200 * ms, 51 / 50., true, 50, false},
 		{"evenly", with(func(w *window) { w.even, w.due = true, 105*sec }), 5 * sec, 10, sec, 51 / 60., false, 60, false},
 		{"evenly, one late", with(func(w *window) { w.even, w.due, w.size[attempts] = true, 99*sec, 50 }), 0, 0, 1200 * ms, 51 / 50., true, 50, false},
 		{"exceeded without a refusal", with(func(w *window) {
@@ -664,6 +747,9 @@ func TestWhatIsInUseOfAWindow(t *testing.T) {
 		{"too long for that", with(func(w *window) {
 			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 36100*ms
 		}), 7*sec + 101*ms, -7, 36100 * ms / 30, 41 / 30., true, 30, false},
+		{"just short enough for that", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 36*sec
+		}), 7*sec + ms, -6, 36 * sec / 30, 41 / 30., true, 30, true},
 		{"more than one block supports it", with(func(w *window) { w.low, w.fold, w.size = 40*sec, sec, amounts{30, 100, 0} }), 11*sec + ms, -10, 40 * sec / 30, 41 / 30., true, 30, false},
 	} {
 		v := view{now: now, last: now, guard: ms, h: &history{}, mean: amounts{1, 3, 0}}
@@ -727,6 +813,16 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 		if math.Abs(w.climb-tt.climb) > 1e-6 || w.size[attempts] != tt.size || w.size[cost] != tt.size || w.proven[attempts] != tt.proven || w.untested != tt.untests {
 			t.Errorf("%s: climb %.4f, size %v, proven %v, %v untested; want %.4f, %v, %v, %v", tt.name, w.climb, w.size, w.proven[attempts], w.untested, tt.climb, tt.size, tt.proven, tt.untests)
 		}
+	}
+	large := window{untested: 499, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{200, 200, 0}}
+	for i, want := range []float64{1, 1.0025} {
+		if large.answered(view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, calm: 99}); large.climb != want {
+			t.Errorf("after %d attempts a window of 200 is tested with %v, want %v", 500+i, large.climb, want)
+		}
+	}
+	dear := window{unit: cost, untested: 10, climb: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}, proven: amounts{1, 1, 0}}
+	if dear.answered(view{now: time.Hour, h: &history{}, mean: amounts{1, 4, 0}}); dear.proven != (amounts{}) {
+		t.Errorf("a size of less than one attempt is not trusted after ten: %v", dear.proven)
 	}
 	few := window{untested: 26, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}}
 	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, calm: 99}); few.climb != 1.25 {

@@ -121,7 +121,7 @@ func (w *window) free(v view, c float64) time.Duration {
 	if w.even {
 		return max(v.now, at, w.due)
 	}
-	at = max(at, w.leaves(v.now, v.last, min(1, n/max(1e-9, room)/windowSpread)))
+	at = max(at, w.leaves(v.now, v.last, n/max(1e-9, room)/windowSpread))
 	return max(v.now, at)
 }
 
@@ -226,9 +226,6 @@ func (w *window) recounted(v view, f refusal) bool {
 	best, full := w.unit, 0.0
 	for i := range w.size {
 		u := unit(i)
-		if w.size[u] <= 0 {
-			continue
-		}
 		used := w.used(v, u, f.sent, length)
 		if u == cost {
 			used += f.cost / 2
@@ -354,7 +351,6 @@ func (w *window) ended(v view, b *block) bool {
 	case low > w.low && low <= w.high:
 		w.low = low
 	}
-	w.low = min(w.low, w.high)
 	w.from = v.now
 	return true
 }
