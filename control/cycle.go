@@ -162,7 +162,7 @@ func (c *Cycle) Limits(to []Limit) []Limit {
 	for _, f := range c.law.Limits(room[:0]) {
 		l := Limit{
 			Advertised: f.Advertised, Name: f.Name, Kind: kindOf(f), PerCost: f.Unit > 0,
-			Size: max(0, f.Size), Window: max(0, f.Window), Confidence: f.Confidence,
+			Size: f.Size, Window: f.Window, Confidence: f.Confidence,
 		}
 		if f.Kind == learn.Rate {
 			l.Window = time.Second

@@ -682,3 +682,151 @@ func TestOneToldResetIsNoBelief(t *testing.T) {
 		t.Errorf("a bucket that gives one a second: %+v, an interval of %v", b, law.Interval())
 	}
 }
+
+// What a law assumes is what it goes by, shows and stores.
+func TestCycleAssumesPublishedLimits(t *testing.T) {
+	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec}).(*control.Cycle)
+	err := law.Assume([]control.Limit{
+		{Kind: control.SlidingWindow, Size: 2, Window: time.Minute},
+		{Kind: control.FixedWindow, PerCost: true, Size: 1, Window: time.Hour},
+		{Kind: control.Unknown, Size: 9, Window: time.Minute},
+		{Kind: control.Slowdown, Size: 9, Window: time.Minute},
+		{Kind: control.Concurrency, Size: 1, Window: time.Minute},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []control.Limit{
+		{Kind: control.SlidingWindow, Size: 2, Window: time.Minute, Confidence: 0.9},
+		{Kind: control.SlidingWindow, PerCost: true, Size: 1, Window: time.Hour, Confidence: 0.9},
+		{Kind: control.Concurrency, Size: 1, Confidence: 0.8},
+	}
+	if diff := cmp.Diff(want, law.Limits(nil)); diff != "" {
+		t.Errorf("goes by (-want +got):\n%s", diff)
+	}
+	if b := law.Belief(); b != (control.Belief{Kind: control.CostWindow, Limit: 1, Window: time.Hour, Confidence: 0.9}) {
+		t.Errorf("believes in %+v, want the limit on cost", b)
+	}
+	law.Sent(0, 0.25)
+	uses := []control.Use{{Used: 1, Free: 24 * sec}, {Used: 0.25, Free: time.Hour + 36*sec}, {Used: 1, Free: -1}}
+	if diff := cmp.Diff(uses, law.Uses(sec, nil)); diff != "" {
+		t.Errorf("in use (-want +got):\n%s", diff)
+	}
+	again := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec}).(*control.Cycle)
+	if err := again.Restore(law.State()); err != nil || len(again.Limits(nil)) != len(want) {
+		t.Errorf("stored %+v: %v", law.State(), err)
+	}
+}
+
+func TestCycleSaysWhetherABlockLastsAndWasForetold(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		sent   int // of ten that fit into a known window
+		stored time.Duration
+	}{{"a full window", 10, 6 * sec}, {"an empty one", 1, 6 * sec}, {"nothing is known", 1, 10 * sec}} {
+		law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: 10 * sec}).(*control.Cycle)
+		if tt.name != "nothing is known" {
+			if err := law.Resume(control.State{Law: "cycle", Version: 1, Interval: 6 * sec, Data: []byte(`{"found":[{"kind":"window","size":10,"window_ns":60000000000,"confidence":1}]}`)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range tt.sent {
+			at := time.Duration(i+1) * sec
+			law.Sent(at, 1)
+			if law.Waiting() || law.Foretold() {
+				t.Fatalf("%s: before a refusal: waiting %v, foretold %v", tt.name, law.Waiting(), law.Foretold())
+			}
+			class := reason.OK
+			if i == tt.sent-1 {
+				class = reason.Throttled
+			}
+			law.Observe(control.Observation{Sent: at, Now: at + ms, Class: class, Estimate: 1, Cost: 1})
+		}
+		if full := tt.sent == 10; !law.Waiting() || law.Foretold() != full {
+			t.Errorf("%s: waiting %v, foretold %v", tt.name, law.Waiting(), law.Foretold())
+		}
+		if got := law.State().Interval; got < tt.stored || got > tt.stored+tt.stored/20 {
+			t.Errorf("%s: an interval of %v is stored, want %v", tt.name, got, tt.stored)
+		}
+	}
+}
+
+// Five of a hundred units are left for half a minute.
+func TestCycleCountsThePartOfACostThatALimitTook(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		took, cost float64 // of the attempt whose response says so
+		recost     float64
+		next       float64
+		fits       bool
+	}{
+		{"all of it", 0, 10, 0, 5, true},
+		{"all of a larger one", 0, 10, 0, 6, false},
+		{"half of it", 5, 10, 0, 10, true},
+		{"half of a larger one", 5, 10, 0, 11, false},
+		{"of an unknown cost", 5, 0, 0, 5, true},
+		{"the attempt costs more than it was counted with", 0, 10, 1, 5, false},
+		{"it costs less", 0, 10, -1, 6, true},
+	} {
+		law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms}).(*control.Cycle)
+		law.Sent(0, 10)
+		law.Observe(control.Observation{Now: sec, Class: reason.OK, Estimate: 10, Cost: tt.cost, Facts: []control.Fact{
+			{Name: "slots", InFlight: true, Quota: 10, Remaining: 0, Window: -1, Reset: time.Hour},
+			{Name: "tokens", PerCost: true, Took: tt.took, Quota: 100, Remaining: 5, Window: time.Minute, Reset: 30 * sec},
+		}})
+		law.Recost(0, tt.recost)
+		if at := law.Hold(2*sec, tt.next); (at < 3*sec) != tt.fits {
+			t.Errorf("%s: the next goes at %v", tt.name, at)
+		}
+	}
+}
+
+func TestCycleTakesInLimitsThatNoResponseNames(t *testing.T) {
+	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: 10 * ms}).(*control.Cycle)
+	law.Advertise(sec, []control.Fact{
+		{Name: "slots", InFlight: true, Quota: 3, Remaining: 0, Window: -1, Reset: time.Hour},
+		{Name: "core", Quota: 10, Remaining: 0, Window: -1, Reset: 30 * sec},
+	})
+	want := []control.Limit{{Advertised: true, Name: "core", Kind: control.FixedWindow, Size: 10, Window: 30 * sec, Confidence: 1}}
+	if diff := cmp.Diff(want, law.Limits(nil)); diff != "" {
+		t.Errorf("goes by (-want +got):\n%s", diff)
+	}
+}
+
+// Before anything was answered attempts go at the initial interval.
+func TestWhichOutcomesAreAnswers(t *testing.T) {
+	for class, answered := range map[reason.Class]bool{
+		reason.Unknown: false, reason.Lost: false, reason.OK: true, reason.Throttled: true, reason.Overloaded: true, reason.Failed: true, reason.Rejected: true,
+	} {
+		law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec}).(*control.Cycle)
+		law.Sent(0, 1)
+		law.Observe(control.Observation{Now: ms, Class: class, Estimate: 1})
+		if got := law.Spacing(); (got == 10*ms) != answered {
+			t.Errorf("after %v attempts are at least %v apart", class, got)
+		}
+	}
+}
+
+func TestWhichStatesCycleTakes(t *testing.T) {
+	for _, tt := range []struct {
+		s    control.State
+		want string
+	}{
+		{control.State{Law: "cycle", Version: 1, Interval: 1}, ""},
+		{control.State{Law: "cycle", Version: 1, Interval: 1, Data: []byte(`{}`)}, ""},
+		{control.State{Law: "cycle", Version: 1}, "the stored interval is 0s, must be positive"},
+		{control.State{Law: "cycle", Version: 1, Interval: -1}, "the stored interval is -1ns, must be positive"},
+		{control.State{Law: "cycle", Version: 2, Interval: 1}, "the state is of version 2, this binary knows 1"},
+		{control.State{Law: "aimd", Version: 1, Interval: 1}, `the state is of law "aimd", not "cycle"`},
+	} {
+		err := cycle(t, control.Params{}).Restore(tt.s)
+		if (err == nil) != (tt.want == "") || err != nil && err.Error() != "control: "+tt.want {
+			t.Errorf("%+v: got %v, want %q", tt.s, err, tt.want)
+		}
+	}
+	for range 50 {
+		if names := control.Names(); len(names) != 2 || names[0] != "aimd" || names[1] != "cycle" {
+			t.Fatalf("the laws are %v", names)
+		}
+	}
+}

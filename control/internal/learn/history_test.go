@@ -89,6 +89,42 @@ func TestAttemptsShareACellWithinATenthOfAMillisecond(t *testing.T) {
 	}
 }
 
+// The cells of older attempts are as long as 1/grain of their age, neither longer nor shorter.
+func TestCellsAreMergedByTheirAge(t *testing.T) {
+	const n, now = 200, 200 * sec
+	h := sentEvenly(now, sec, n)
+	h.grain = 12
+	h.correct(20*sec, amounts{-1, 0, 0}) // it was refused, and cost something
+	h.merge(now)
+	cells := len(h.at)
+	if h.at[0] != sec || h.from[0] != sec || h.at[cells-exactCells] != now-(exactCells-1)*sec || h.from[cells-exactCells] != h.at[cells-exactCells] {
+		t.Errorf("the first cell ends at %v, the 64th before the newest goes from %v to %v", h.at[0], h.from[cells-exactCells], h.at[cells-exactCells])
+	}
+	for i := 1; i < cells; i++ {
+		if h.from[i] != h.at[i-1]+sec && h.from[i] != 21*sec {
+			t.Errorf("cell %d goes from %v to %v, and the one before to %v", i, h.from[i], h.at[i], h.at[i-1])
+		}
+		if i > cells-exactCells {
+			continue
+		}
+		if float64(h.at[i]-h.at[i-1])*h.grain > float64(now-h.at[i]) && h.from[i] != h.at[i] {
+			t.Errorf("a cell from %v to %v is longer than a 12th of its age", h.from[i], h.at[i])
+		}
+		if i+1 < cells-exactCells && float64(h.at[i+1]-h.at[i-1])*h.grain <= float64(now-h.at[i+1]) {
+			t.Errorf("cells from %v to %v together are no longer than a 12th of their age", h.from[i], h.at[i+1])
+		}
+	}
+	if used, spent := h.until(attempts, now), h.until(cost, now); used != n-1 || spent != n {
+		t.Errorf("%v attempts of %v were sent, want %d of %d", used, spent, n-1, n)
+	}
+	h = sentEvenly(now, sec, n)
+	h.grain = 1e9
+	h.correct(20*sec, amounts{-1, 0, 0})
+	if h.merge(now); len(h.at) != n-1 || h.until(cost, 19*sec) != 20 || h.until(attempts, 19*sec) != 19 {
+		t.Errorf("a refused attempt has a cell of %d, and %v is spent by the one before", len(h.at), h.until(cost, 19*sec))
+	}
+}
+
 // However long the history is, the times of the newest few attempts are exact.
 func TestTheNewestAreKnownExactly(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 2))

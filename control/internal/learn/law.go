@@ -112,7 +112,7 @@ type Law struct {
 
 // New returns a law that has learned nothing.
 func New(cfg Config) *Law {
-	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}
+	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never, block: block{blamed: -1}}
 	l.expect(cfg.Windows...)
 	l.ramp.every = float64(cfg.Initial)
 	l.mean = amounts{1, 1, 0}
@@ -138,7 +138,7 @@ func (l *Law) Waiting() bool { return l.state == waiting }
 func (l *Law) Believed(wait time.Duration) time.Duration { return l.named.believed(wait) }
 
 // Foretold reports whether a limit that was known before was nearly used up when the newest
-// block began.
+// block began; false before the first.
 func (l *Law) Foretold() bool {
 	b := &l.block
 	if b.blamed < 0 {

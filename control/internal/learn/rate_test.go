@@ -869,10 +869,10 @@ func TestWhichWindowExplainsBlocksThatNoRateDoes(t *testing.T) {
 		{"by 6 % of the newest four", 5, []change{counts(29, 25, 25, 21, 45)}, attempts, 12, 100},
 		{"by less of those", 5, []change{counts(28.9, 25, 25, 21, 45)}, 0, 0, 0},
 	} {
-		es := &episodes{n: tt.blocks, last: 2 * lengthOf(12)}
+		es := &episodes{n: tt.blocks, last: time.Minute + 2*lengthOf(12)}
 		for j := range tt.blocks {
 			e := &es.ring[j]
-			e.n, e.whole, e.refused = 25, 10, time.Duration(j)*sec
+			e.n, e.whole, e.refused = 25, 10, time.Minute+time.Duration(j)*sec
 			for u := range units {
 				for i := range lengths {
 					e.least[u][i], e.most[u][i] = float32(100+50*(j%2)), float32(100+50*(j%2))
