@@ -266,6 +266,9 @@ func TestResumeKeepsASlowRate(t *testing.T) {
 		law.Sent(now, 1)
 		law.Observe(control.Observation{Sent: now, Now: now + ms, Class: reason.OK, Estimate: 1, Cost: 1})
 	}
+	if got := law.State().Interval; got != law.Interval() {
+		t.Errorf("before a refusal %v is stored, want %v", got, law.Interval())
+	}
 	law.Sent(now, 1)
 	law.Observe(control.Observation{Sent: now, Now: now + ms, Class: reason.Throttled, Estimate: 1, Cost: 1})
 	if got := law.State().Interval; got != sec {

@@ -91,7 +91,7 @@ func (f *Fact) learn(cost float64) learn.Fact {
 	l := learn.Fact{
 		Name: f.Name, PerCost: f.PerCost, Refills: f.Refills, Quota: f.Quota, Remaining: f.Remaining, Window: f.Window, Reset: f.Reset, Precise: f.Precise,
 	}
-	if cost > 0 && f.Took > 0 {
+	if cost > 0 {
 		l.Share = f.Took / cost
 	}
 	return l
@@ -131,7 +131,7 @@ func (c *Cycle) Assume(limits []Limit) error {
 		switch l.Kind {
 		case TokenBucket, FixedWindow, SlidingWindow, CostWindow:
 		case Concurrency:
-			f.Kind, f.Window = learn.Flight, 0
+			f.Kind = learn.Flight
 		case Unknown, Slowdown:
 			continue
 		}
@@ -150,7 +150,7 @@ func (c *Cycle) Belief() Belief {
 	switch {
 	case f.Kind == learn.Rate:
 		b.Window = time.Second
-	case f.Kind == learn.Window && f.Unit > 0:
+	case f.Unit > 0:
 		b.Kind = CostWindow
 	}
 	return b

@@ -1249,6 +1249,9 @@ func TestRefusalsDuringABlock(t *testing.T) {
 // The instants that a law is told may go back, as those of responses that arrive together do.
 func TestTheClockOfALaw(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	if l.Foretold() {
+		t.Error("a limit explains a block before there is one")
+	}
 	if l.mean != (amounts{1, 1, 0}) || l.Hold(5*sec, 1) != 5*sec || l.Hold(4*sec, 1) != 5*sec {
 		t.Errorf("at first %+v; the next attempt goes at %v, want 5s", l.mean, l.Hold(4*sec, 1))
 	}
