@@ -127,8 +127,18 @@ func (w *window) free(v view, c float64) time.Duration {
 
 // between returns the bracket for the end of a block that is attributed to this window.
 func (w *window) between(v view, b *block) (low, high time.Duration) {
-	began := v.h.newest(w.unit, b.began, w.size[w.unit])
+	began := w.oldest(v, b, w.unit, 1)
 	return max(began+w.low, b.lastRefused), began + w.high
+}
+
+// oldest returns when the last units were used that had to leave before a block could end, if
+// the window holds a part of its size. For an attempt that costs more than others more had to.
+func (w *window) oldest(v view, b *block, u unit, part float64) time.Duration {
+	n := part * w.size[u]
+	if u == cost {
+		n -= min(max(0, b.cost-v.mean[cost]), n/2)
+	}
+	return v.h.newest(u, b.began, n)
 }
 
 // sent sets when the next attempt of an even window is due. An attempt that was late delays
@@ -360,7 +370,7 @@ func (w *window) ended(v view, b *block) bool {
 func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool) {
 	slack := w.high/20 + time.Second
 	try := func(u unit, part float64) bool {
-		began := v.h.newest(u, b.began, part*w.size[u])
+		began := w.oldest(v, b, u, part)
 		low, high = b.freedFrom()-began, b.release-began
 		return high >= w.low-slack && low <= w.high+slack
 	}
@@ -368,7 +378,7 @@ func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool
 		if u != w.unit && (w.hits >= sureHits || w.size[u] <= 0) {
 			continue
 		}
-		for _, part := range [...]float64{1, 0.96, 0.9} { // the size is not known exactly
+		for _, part := range [...]float64{1, 0.99, 0.96, 0.9} { // the size is not known exactly
 			if try(u, part) {
 				w.unit = u
 				return low, high, true
