@@ -1196,3 +1196,39 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatABlockTellsAboutTheLengthOfAWindow(t *testing.T) {
+	h := &history{}
+	for i := range 300 { // of the minute before
+		h.add(time.Duration(i)*100*ms, amounts{1, 5, 0})
+	}
+	for i := range 5 {
+		h.add(time.Minute+time.Duration(i)*100*ms, amounts{1, 5, 0})
+	}
+	for i := range 222 {
+		h.add(75*sec+time.Duration(i)*200*ms, amounts{1, 5, 0})
+	}
+	for _, tt := range []struct {
+		name   string
+		unit   unit
+		size   amounts
+		cost   float64
+		freed  time.Duration // and released a second later
+		agrees bool
+		high   time.Duration
+	}{
+		{"as many as were sent", attempts, amounts{227, 0, 0}, 5, 120 * sec, true, 61 * sec},
+		{"one more, which was refused after it was counted", attempts, amounts{228, 0, 0}, 5, 120 * sec, true, 60800 * ms},
+		{"many more", attempts, amounts{270, 0, 0}, 5, 120 * sec, false, 92600 * ms},
+		{"an attempt of the usual cost", cost, amounts{0, 1135, 0}, 5, 120 * sec, true, 61 * sec},
+		{"of sixty times the cost, for which sixty had to leave", cost, amounts{0, 1135, 0}, 300, 145*sec + 800*ms, true, 61 * sec},
+		{"that is larger than the window", cost, amounts{0, 1135, 0}, 5000, 157 * sec, true, 61400 * ms},
+	} {
+		w := &window{unit: tt.unit, size: tt.size, low: 59 * sec, high: 62 * sec, hits: sureHits, climb: 1}
+		b := &block{began: 119200 * ms, lastRefused: tt.freed, release: tt.freed + sec, cost: tt.cost}
+		_, high, agrees := w.bracket(view{now: b.release, h: h, mean: amounts{1, 5, 1}}, b)
+		if agrees != tt.agrees || high.Round(200*ms) != tt.high {
+			t.Errorf("%s: agrees %v, at most %v; want %v, %v", tt.name, agrees, high, tt.agrees, tt.high)
+		}
+	}
+}

@@ -378,7 +378,7 @@ func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool
 		if u != w.unit && (w.hits >= sureHits || w.size[u] <= 0) {
 			continue
 		}
-		for _, part := range [...]float64{1, 0.99, 0.96, 0.9} { // the size is not known exactly
+		for _, part := range [...]float64{1, 0.96, 0.9, 0.99} { // the size is not known exactly, and one that was counted may have been refused
 			if try(u, part) {
 				w.unit = u
 				return low, high, true
