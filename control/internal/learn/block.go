@@ -32,6 +32,8 @@ type block struct {
 	before      float64       // all refusals until then
 	pace        float64       // attempts a second before it
 	ramping     bool          // no limit was held
+	first       bool          // no block before it was long
+	aimed       bool          // the next canary goes a minute after the first attempt
 	paced       bool          // a rate has explained some blocks
 }
 
@@ -233,14 +235,23 @@ func (b *block) next(now, trip, expected, from, phase, penalty time.Duration, li
 			best = w
 		}
 	}
+	minute := never
 	if !b.punished {
-		for _, u := range likely.lengths() {
+		lengths := likely.lengths()
+		if b.first && b.count >= minAimed {
+			w := from + time.Minute + late(time.Minute, trip) + b.countedLate(time.Minute) - now
+			if w >= max(firstCanary, penalty, low/minuteSooner) && w < best {
+				best, minute, lengths = w, w, likely.configured() // rather than when a shorter one ends
+			}
+		}
+		for _, u := range lengths {
 			for _, end := range b.windowEnds(u, from, phase).all() {
 				try(end + late(u, trip))
 			}
 		}
 	}
 	try(expected)
+	b.aimed = best == minute
 	if best == later {
 		best = low
 	}
@@ -258,6 +269,12 @@ func (b *block) windowEnds(length, from, phase time.Duration) windowEnds {
 
 func (e windowEnds) all() [3]time.Duration {
 	return [...]time.Duration{e.released, e.refused, e.clock}
+}
+
+// countedLate returns how much later than the end of a window a canary goes, since the window may
+// be counted in periods: attempts of the period before leave it evenly, and refused ones count.
+func (b *block) countedLate(length time.Duration) time.Duration {
+	return time.Duration(float64(length) * min(maxCountedLate, (float64(b.refusals)+refusedMore)/(b.count+1)))
 }
 
 // late returns how long after the end of a window a canary goes: few attempts go at the start
@@ -331,7 +348,11 @@ func (l *Law) allBack() time.Duration {
 func (b *block) apart(now time.Duration) time.Duration {
 	x := uint64(now) * 0x9e3779b97f4a7c15
 	x ^= x >> 32
-	return time.Duration(float64(b.wait) * canaryApart * float64(x&0xffff) / 0x10000)
+	most := float64(b.wait) * canaryApart
+	if b.aimed {
+		most = min(most, float64(aimedApart))
+	}
+	return time.Duration(most * float64(x&0xffff) / 0x10000)
 }
 
 // penalty describes blocks that last longer than any limit explains.

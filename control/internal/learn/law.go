@@ -334,6 +334,7 @@ func (l *Law) blocked(f refusal) {
 	v := l.view()
 	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, before: float64(l.allRefused - 1), blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.allAdmitted < l.ramp.admitted+carrier}
 	l.block.pace = l.pace(v, f.sent)
+	l.block.first = l.freed == l.began
 	l.block.soonest = l.soonest()
 	if r := l.rate(); r != nil {
 		l.block.paced = r.cycles > 2

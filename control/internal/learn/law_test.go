@@ -232,6 +232,12 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"longer ones are", block{refusals: 7, wait: 150 * sec, punished: true}, 0, 269 * sec, far, 0, 0, 450 * sec},
 		{"of which three fifths are not too soon", block{refusals: 7, wait: 150 * sec, punished: true}, 0, 270 * sec, far, 0, 0, 270 * sec},
 		{"when a penalty ends, if a limit has room then", block{refusals: 2, wait: 4 * sec, punished: true}, 0, 10 * sec, far, 0, 10 * sec, 10 * sec},
+		{"a minute after the first attempt, and not a quarter", block{refusals: 3, wait: 4 * sec, first: true, count: 599}, 0, 0, -39 * sec, 21 * sec, 0, 21535 * ms},
+		{"later after fewer attempts", block{refusals: 3, wait: 4 * sec, first: true, count: 89}, 0, 0, -44 * sec, 0, 0, 18887 * ms},
+		{"a tenth of it at most", block{refusals: 3, wait: 4 * sec, first: true, count: 40}, 0, 0, -48 * sec, 0, 0, 18120 * ms},
+		{"fewer may be a ban", block{refusals: 3, wait: 4 * sec, first: true, count: 39}, 0, 0, -50 * sec, 0, 0, 10120 * ms},
+		{"sooner than another window", block{refusals: 3, wait: 10 * sec, first: true, count: 599}, 0, 0, -54 * sec, 0, 0, 6535 * ms},
+		{"a fifth of the wait from now at least", block{refusals: 3, wait: 11 * sec, first: true, count: 599}, 0, 0, -54 * sec, 1801 * sec, 0, 33 * sec},
 		{"at most a day", block{refusals: 2, wait: 4 * sec}, 0, 0, far, 0, 30 * time.Hour, 24 * time.Hour},
 	} {
 		b := hours(tt.b)

@@ -425,6 +425,31 @@ func TestAWindowCountedInPeriodsIsFoundAndPacedEvenly(t *testing.T) {
 	}
 }
 
+// What a block after a few seconds is due to shows a minute after the first attempt. A canary that
+// goes too soon before or after it is followed by a far longer wait.
+func TestAMinuteThatIsCountedInPeriodsIsFoundAtItsFirstEnd(t *testing.T) {
+	for phase := range 12 {
+		for name, admits := range map[string]func(time.Duration) bool{
+			"600 a minute, and 20 a second": both(countedOf(20, sec), countedOf(600, time.Minute)),
+			"600 a minute":                  countedOf(600, time.Minute),
+		} {
+			l := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour, Phase: time.Duration(phase) * 4900 * ms})
+			admitted, refused := drive(l, 204*sec, admits)
+			if b := l.Binding(); b.Kind != Window || b.Window != time.Minute || admitted < 1940 || refused > 12 {
+				t.Errorf("%s, the clock is at %d: %d admitted, want 1940 of 2040; %d refused; holds %+v", name, phase, admitted, refused, b)
+			}
+		}
+	}
+}
+
+// both admits what two limits admit.
+func both(a, b func(time.Duration) bool) func(time.Duration) bool {
+	return func(now time.Duration) bool {
+		x, y := a(now), b(now)
+		return x && y
+	}
+}
+
 func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 	for _, tt := range []struct {
 		name string

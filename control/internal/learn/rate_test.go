@@ -208,6 +208,12 @@ func TestClientsRefusedTogetherSeparate(t *testing.T) {
 			t.Errorf("8 clients that are %v apart go at %d instants", tick, len(seen))
 		}
 	}
+	b.aimed = true
+	for i := range 8 {
+		if d := b.apart(time.Minute + time.Duration(i)*ms); d < 0 || d > sec {
+			t.Errorf("%v after a minute ended, must be a second at most", d)
+		}
+	}
 }
 
 func TestACanaryCountsInOneCycle(t *testing.T) {
