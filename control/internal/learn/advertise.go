@@ -248,7 +248,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 			if named.took < time.Second/2 && (t.least == 0 || reset < t.least) {
 				t.least = reset
 			}
-			named.used = used / t.grain
+			named.used = used / t.rounding()
 			t.learn(named, t.fromSending, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}
 		if length := t.length(); t.shape == sliding {

@@ -973,3 +973,27 @@ func TestASlidingWindowOfManyUnitsKeepsSomeToSpare(t *testing.T) {
 		t.Errorf("an attempt that needs two units goes at %v, when the second one has left", got)
 	}
 }
+
+// Costs are reported as rounded down to thousands, so that of fewer nothing seems to be left.
+// The resets show the shape, by what we have used ourselves.
+func TestTheShapeOfALimitBelowTheRounding(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		reset func(used float64) time.Duration
+		want  shape
+	}{
+		{"the whole window from each use", func(float64) time.Duration { return 300 * sec }, sliding},
+		{"as long as the used units take to return", func(used float64) time.Duration { return seconds(used / 2) }, bucket},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for i := range 100 {
+			now := time.Duration(i) * sec
+			l.Sent(now, 3)
+			l.Advertise(now, now+50*ms, false, Fact{Name: "tokens", PerCost: true, Refills: true, Quota: 400, Remaining: 0, Window: -1, Reset: tt.reset(float64(i+3) + 0.9).Round(sec)})
+			l.Observe(Outcome{Sent: now, Now: now + 50*ms, Class: Admitted, Estimate: 3, Cost: 3})
+		}
+		if got := l.headers[0].shape; got != tt.want {
+			t.Errorf("%s: shape %d, want %d", tt.name, got, tt.want)
+		}
+	}
+}

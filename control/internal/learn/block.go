@@ -124,10 +124,11 @@ func (b *block) newly(wait time.Duration) bool {
 type waits struct {
 	unit float64 // divisor of waits; 0 if unknown
 	sane int     // blocks with a plausible wait
-	// lengthened says that each attempt of a burst was refused with a longer wait, the
+	// lengthened says that attempts of a burst were refused with longer and longer waits, the
 	// newest of which is longer than any penalty and ends at no usual instant.
 	lengthened bool
-	odd        bool // the newest wait ends at no usual instant
+	odd        bool          // the newest wait ends at no usual instant
+	shortest   time.Duration // in the refusals of this burst
 }
 
 // heard records the wait in the first refusal of a block. After some plausible waits a long

@@ -297,7 +297,10 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		l.named.odd = odd
 		l.named.heard(o.RetryAfter)
 	}
-	l.named.lengthened = odd && o.Sent <= l.epoch
+	if o.Sent > l.epoch || o.RetryAfter < l.named.shortest {
+		l.named.shortest = o.RetryAfter
+	}
+	l.named.lengthened = odd && o.Sent <= l.epoch && o.RetryAfter > l.named.shortest+l.named.shortest/4
 	doubted := l.named.doubts(o.RetryAfter)
 	o.RetryAfter = min(l.named.believed(o.RetryAfter), maxSilence)
 	if o.Sent <= l.epoch {

@@ -475,6 +475,10 @@ func TestAWaitThatABurstLengthenedIsNotAllBelieved(t *testing.T) {
 		{"it is no longer than a penalty", []time.Duration{266 * sec, 613 * sec}, 613 * sec},
 		{"it ends with the hour", []time.Duration{266 * sec, time.Hour - 12*sec}, time.Hour - 12*sec},
 		{"waits are known to be seconds", []time.Duration{266 * sec, 3051 * sec}, 3051 * sec},
+		{"the rest of one that is in milliseconds", []time.Duration{20_711 * sec, 20_611 * sec, 20_511 * sec}, 22562100 * time.Microsecond},
+		{"responses that overtook others", []time.Duration{20_711 * sec, 20_511 * sec, 20_611 * sec}, 22672100 * time.Microsecond},
+		{"a quarter longer", []time.Duration{20_000*sec + 11*sec, 25_013*sec + 750*ms}, 27515125 * time.Microsecond},
+		{"more than that", []time.Duration{20_000*sec + 11*sec, 25_014 * sec}, penaltyLongest},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: 24 * time.Hour})
 		if tt.name == "waits are known to be seconds" {

@@ -152,6 +152,15 @@ func (t *advertised) fromSending(b report) time.Duration {
 	return b.reset
 }
 
+// rounding returns the units to which the known rest is rounded down. If a report says no more
+// than that something is left, or nothing, the rest is what we count ourselves.
+func (t *advertised) rounding() float64 {
+	if t.quota <= t.grain {
+		return 1
+	}
+	return t.grain
+}
+
 // refill learns how fast a bucket refills. Used units are rounded up, and so is the reset.
 func (t *advertised) refill(used float64, reset, rounded time.Duration) {
 	high := math.Inf(1)
@@ -159,7 +168,7 @@ func (t *advertised) refill(used float64, reset, rounded time.Duration) {
 		high = used / (reset - rounded).Seconds()
 	}
 	if t.quota > 1 {
-		used = max(0, used-t.grain) // all but a fraction of a unit
+		used = max(0, used-t.rounding()) // all but a fraction of a unit
 	}
 	low := used / max(reset, time.Millisecond).Seconds()
 	if t.slow, t.fast = max(t.slow, low), min(t.fast, high); t.slow > t.fast {
