@@ -362,28 +362,31 @@ func TestTheInformedClientKnowsPools(t *testing.T) {
 	}
 }
 
-// TestAConfiguredWindowEndsTheWait: with 60 a minute and no wait in the refusals, a client that
-// knows of the minute never waits for much longer, and one that does not waits for two.
+// TestAConfiguredWindowEndsTheWait: with a window of 150 s, which is no usual one, and no wait in
+// the refusals, a client that knows of it never waits for much longer, and one that does not waits
+// for nearly two. A minute is found without that.
 func TestAConfiguredWindowEndsTheWait(t *testing.T) {
 	longest := func(owner, limit string, seed uint64) float64 {
-		s, err := scenario.Parse("minute.yaml", []byte("name: minute\nhorizon: 30m\nowner: {ceiling: 10ms, start: passive"+owner+`}
+		s, err := scenario.Parse("window.yaml", []byte("name: window\nhorizon: 30m\nowner: {ceiling: 10ms, start: passive"+owner+`}
 workload: {kind: open, rate: 2.5/s}
 provider:
   latency: {p50: 120ms, p99: 300ms}
   throttle: {retry_after: none}
-  limits: [{limit: 60, window: 1m, `+limit+"}]\n"))
+  limits: [{`+limit+"}]\n"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return run(t, s, sim.Options{Law: control.DefaultLaw, Seed: seed}).LongestBlockS
 	}
-	for _, limit := range []string{"kind: fixed_window, align: epoch", "kind: fixed_window, align: first", "kind: sliding_window"} {
-		without, with := 0.0, 0.0
+	for _, kind := range []string{"kind: fixed_window, align: epoch", "kind: fixed_window, align: first", "kind: sliding_window"} {
+		without, with, minute := 0.0, 0.0, 0.0
 		for seed := range uint64(5) {
-			without, with = max(without, longest("", limit, seed)), max(with, longest(", windows: [1m]", limit, seed))
+			odd := kind + ", limit: 150, window: 150s"
+			without, with = max(without, longest("", odd, seed)), max(with, longest(", windows: [150s]", odd, seed))
+			minute = max(minute, longest("", kind+", limit: 60, window: 1m", seed), longest(", windows: [1m]", kind+", limit: 60, window: 1m", seed))
 		}
-		if t.Logf("%s: at most %.0f s, without the window %.0f s", limit, with, without); with > 75 || without < 90 {
-			t.Errorf("%s: at most %.0f s, and %.0f s without the window; want 75 s", limit, with, without)
+		if t.Logf("%s: at most %.0f s, without the window %.0f s, a minute %.0f s", kind, with, without, minute); with > 188 || without < 250 || minute > 75 {
+			t.Errorf("%s: at most %.0f s, and %.0f s without the window; want 188 s and more than 250; a minute %.0f s, want 75", kind, with, without, minute)
 		}
 	}
 }

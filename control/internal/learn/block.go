@@ -344,6 +344,24 @@ func (l *Law) allBack() time.Duration {
 	return at
 }
 
+// latest returns how long it takes at most, after a refused canary, until the blamed window has
+// room, if two blocks support it but its length is not known yet; else never.
+func (l *Law) latest() time.Duration {
+	b := &l.block
+	if b.blamed < 0 || b.refusals < 2 {
+		return never
+	}
+	w, ok := l.limits[b.blamed].(*window)
+	if !ok || !w.lone || w.hits < 1 {
+		return never
+	}
+	at := l.h.newest(w.unit, b.began, w.size[w.unit]) + w.high + w.high/latestSlack + time.Duration(l.trip)
+	if at < l.clock+firstCanary { // it lasts longer
+		return never
+	}
+	return at - l.clock
+}
+
 // apart returns a delay after a refused canary, to separate clients that were refused
 // together and do not know of each other. It is effectively random.
 func (b *block) apart(now time.Duration) time.Duration {

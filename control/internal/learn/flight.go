@@ -14,6 +14,7 @@ type flight struct {
 	over      float64 // answers while more than size were in flight, in this test
 	soonInRow int     // consecutive refusals soon after one another
 	was       *rate   // the rate that was held before
+	proven    float64 // the size that it was first held with, or that a test confirmed
 }
 
 func (x *flight) free(v view, _ float64) time.Duration {
@@ -33,6 +34,7 @@ func (x *flight) answered(v view) {
 	}
 	if x.untested > x.testAfter && v.calm > testAfterBlocks && x.over >= x.climb {
 		x.size += x.climb // the tested size is confirmed
+		x.proven = x.size
 		x.climb = max(1, x.size/20)
 		x.untested, x.over = x.testAfter/2, 0
 	}
@@ -63,6 +65,12 @@ func (x *flight) blame(v view, f refusal) {
 	x.climb, x.untested, x.over = 0, 0, 0
 }
 
+// wrong reports whether refusals contradict the limit: they come soon after one another, or with
+// ever fewer attempts in flight.
+func (x *flight) wrong() bool {
+	return x.soonInRow >= maxSoon || x.size < x.proven*(1-maxFall)-1
+}
+
 func (x *flight) room(v view) float64 { return x.size + x.climb - float64(v.flying) }
 
 func (x *flight) interval(v view) float64 { return v.latency / max(1, x.size) }
@@ -74,11 +82,16 @@ type crowd struct {
 	total    float32
 	evidence float64
 	wrong    float64 // how often such a limit was held and dropped
-	last     float64 // how many others were in flight at the last refusal
-	times    int     // consecutive refusals with as many others
+	last     float64 // the fewest others that were in flight at the last refusals
+	times    int     // consecutive refusals with about as many others
+	carried  int     // attempts admitted with at least as many others, since the last of them
+	between  int     // the same between the last two
 }
 
 func (c *crowd) sent(others int) {
+	if float64(others) >= c.last {
+		c.carried++
+	}
 	c.seen[min(others, maxFlights-1)]++
 	if c.total++; c.total > flightFade {
 		c.total = 0
@@ -92,14 +105,27 @@ func (c *crowd) sent(others int) {
 // refused weighs a refusal with that many other attempts in flight: the rarer that number
 // is, the stronger the evidence for a limit on it.
 func (c *crowd) refused(others, most float64) {
-	if c.times++; others != c.last {
+	if c.times++; math.Abs(others-c.last) > c.last*likeCrowd {
 		c.last, c.times = others, 1
 	}
+	c.last = min(c.last, others)
+	c.between, c.carried = c.carried, 0
 	if others < 1 || c.total < 1 {
 		return
 	}
 	c.evidence = max(-2, c.evidence+min(most, -math.Log(min(1, c.share(others)))-1))
 }
+
+// takeBack undoes sent for an attempt that was refused.
+func (c *crowd) takeBack(others float64) {
+	if others >= c.last {
+		c.carried = max(0, c.carried-1)
+	}
+}
+
+// certain reports whether the last two attempts with about as many others were refused, and
+// hardly any between them was admitted.
+func (c *crowd) certain() bool { return c.times >= 2 && c.between <= fewBetween }
 
 // share returns the share of attempts that were sent with at least that many others in
 // flight.

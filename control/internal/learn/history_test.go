@@ -327,6 +327,52 @@ func TestARareNumberInFlightIsEvidenceForALimitOnIt(t *testing.T) {
 	}
 }
 
+func TestAttemptsWithAsManyInFlightAreNearlyAlwaysRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		refusals []float64
+		admitted [][]int // after each refusal, with so many others
+		want     bool
+	}{
+		{"with four each time", []float64{4, 4}, [][]int{{3, 2, 1}}, true},
+		{"once", []float64{4}, [][]int{{3, 2}}, false},
+		{"differently many", []float64{4, 4, 3}, nil, false},
+		{"a tenth more or fewer is the same", []float64{40, 37}, [][]int{{36, 30}}, true},
+		{"more than that is not", []float64{40, 35}, nil, false},
+		{"few were admitted between", []float64{4, 4}, [][]int{{4, 3, 5}}, true},
+		{"many were", []float64{4, 4}, [][]int{{4, 5, 4}}, false},
+		{"before the last two", []float64{4, 4, 4}, [][]int{{4, 5, 4}}, true},
+	} {
+		var c crowd
+		for i, others := range tt.refusals {
+			c.sent(int(others))
+			c.takeBack(others)
+			c.refused(others, maxEvidence)
+			if i < len(tt.admitted) {
+				for _, n := range tt.admitted[i] {
+					c.sent(n)
+				}
+			}
+		}
+		if got := c.certain(); got != tt.want {
+			t.Errorf("%s: %v, want %v; %d refused, %d admitted between", tt.name, got, tt.want, c.times, c.between)
+		}
+	}
+}
+
+func TestALimitInFlightThatWasLoweredIsHeldWithItsNewSize(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	l.hold(&flight{size: 3, testAfter: maxTest})
+	l.hold(newRate(0, 3, 4))
+	l.out.add(100*sec, 2)
+	l.crowd.last, l.crowd.times, l.weighed = 2, 2, 2
+	l.block = block{blamed: 1, began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4}
+	l.ended(l.view())
+	if x := l.flight(); len(l.limits) != 1 || x == nil || x.size != 2 || x.testAfter != firstTest {
+		t.Errorf("holds %+v", l.limits)
+	}
+}
+
 func TestAShareOfAttemptsInFlight(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -451,6 +497,35 @@ func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
 	}
 }
 
+func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
+	for _, tt := range []struct {
+		size, to float64
+		wrong    bool
+	}{
+		{20, 13, false},
+		{20, 12, true},
+		{3, 2, false},
+		{2, 1, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.out.add(0, int(tt.size))
+		l.holdFlight(&block{}, 0)
+		x := l.flight()
+		for x.size > tt.to {
+			x.untested = 1000
+			x.blame(l.view(), refusal{others: x.size - 1})
+		}
+		if x.wrong() != tt.wrong {
+			t.Errorf("refused from %v down to %v in flight: wrong is %v, want %v", tt.size, tt.to, x.wrong(), tt.wrong)
+		}
+		x.climb, x.untested, x.over = 1, x.testAfter+1, 1
+		x.answered(view{calm: 1e9})
+		if x.wrong() {
+			t.Errorf("%v in flight: wrong although a test confirmed %v", tt.size, x.size)
+		}
+	}
+}
+
 func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	was := newRate(0, 20, 25)
@@ -467,7 +542,7 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 	l.block = block{refusals: 1}
 	l.crowd.evidence, was.count, was.since, l.clock = 5, 7, 9, 50*sec
 	l.ended(l.view())
-	if l.has(isFlight) || l.rate() != was || l.crowd.wrong != 1 || l.crowd.evidence != 0 {
+	if l.flight() != nil || l.rate() != was || l.crowd.wrong != 1 || l.crowd.evidence != 0 {
 		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before; evidence %v, %v wrong", l.Binding(), maxSoon, l.crowd.evidence, l.crowd.wrong)
 	}
 	if was.released != 50*sec || was.count != 0 || was.since != 0 || was.due != 50*sec+sec/20 {

@@ -21,6 +21,7 @@ func (l *Law) ended(v view) {
 		l.blips++
 	}
 	if b.long() {
+		l.longs++
 		l.meanLong += (took - l.meanLong) / 2
 		if b.refusals > 1 || l.silence == 0 {
 			l.silence = b.release - b.lastRefused
@@ -55,7 +56,10 @@ func (l *Law) ended(v view) {
 			break
 		}
 		if held.lone && b.refusals == 1 && !b.exact && r != nil && r.cycles > 2 {
-			break // the rate explains it too, and a canary that waited for the window is no evidence
+			if v.h.used(held.unit, b.release, held.low) > held.size[held.unit] { // there was room while it was full
+				l.drop(b.blamed)
+			}
+			break // the rate explains it
 		}
 		if held.ended(v, b) {
 			break
@@ -71,7 +75,7 @@ func (l *Law) ended(v view) {
 			l.penalize(v, wasWindow*held.size[attempts]/held.high.Seconds())
 		}
 	case *flight:
-		if held.soonInRow >= maxSoon {
+		if held.wrong() {
 			l.dropFlight(v, held)
 		}
 	default: // a rate, or no limit
@@ -103,6 +107,9 @@ func (l *Law) ended(v view) {
 			}
 			top := max(pace, r.top)
 			r.ended(v, b.release)
+			if r.alike() { // all refusals came at this pace, whatever the mean of the climbs to it was
+				pace = top
+			}
 			if l.penalty.on() && b.blamed >= 0 && l.limits[b.blamed] == limit(r) {
 				r.punished(v.now, pace*keep, top, l.meanLong)
 			}
@@ -218,14 +225,21 @@ func (l *Law) suggestsFlight(b *block) bool {
 	if r := l.rate(); r != nil && r.alike() && l.crowd.times >= alikeCrowds {
 		enough = 0 // a rate explains it too, and would refuse at once
 	}
-	return l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong && l.weighed > 1 && !l.has(isFlight) && l.out.others(b.began) >= 1
+	others := l.out.others(b.began)
+	certain := l.crowd.certain() && (b.refusals == 1 || !b.long()) // it does not refuse a canary for long
+	if x := l.flight(); x != nil {
+		return certain && others >= 1 && others < x.size // it was lowered
+	}
+	return (l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong || certain) && l.weighed > 1 && others >= 1
 }
 
 // holdFlight holds a limit on attempts in flight, and drops the limits that were blamed
 // before.
 func (l *Law) holdFlight(b *block, took time.Duration) {
-	x := &flight{size: l.out.others(b.began), testAfter: firstTest, was: l.rate()}
+	size := l.out.others(b.began)
+	x := &flight{size: size, proven: size, testAfter: firstTest, was: l.rate()}
 	l.remove(isRate)
+	l.remove(isFlight)
 	l.remove(func(x limit) bool { w, ok := x.(*window); return ok && w.hits < sureHits })
 	l.hold(x)
 	l.crowd.evidence = 0
@@ -362,6 +376,15 @@ func (l *Law) rate() *rate {
 	return nil
 }
 
+func (l *Law) flight() *flight {
+	for _, x := range l.limits {
+		if f, ok := x.(*flight); ok {
+			return f
+		}
+	}
+	return nil
+}
+
 func isFlight(x limit) bool { _, ok := x.(*flight); return ok }
 func isRate(x limit) bool   { _, ok := x.(*rate); return ok }
 func isWindow(x limit) bool { _, ok := x.(*window); return ok }
@@ -370,10 +393,6 @@ func isWindow(x limit) bool { _, ok := x.(*window); return ok }
 func (l *Law) remove(is func(limit) bool) {
 	l.limits = slices.DeleteFunc(l.limits, is)
 	l.block.blamed = -1
-}
-
-func (l *Law) has(is func(limit) bool) bool {
-	return slices.ContainsFunc(l.limits, is)
 }
 
 // hold adds a limit, and drops the oldest window if there are too many.

@@ -106,6 +106,7 @@ type Law struct {
 	silence     time.Duration // the time without a canary that ended the last long block whose end canaries may have delayed
 	meanLong    time.Duration // recent length of long blocks
 	weighed     int           // refusals that were weighed as evidence for a limit on attempts in flight
+	longs       int           // long blocks that have ended
 	brief       int           // consecutive blocks that ended at the first canary
 	shown       time.Duration
 }
@@ -287,6 +288,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	for _, x := range l.limits {
 		x.takeBack()
 	}
+	l.crowd.takeBack(l.out.others(o.Sent))
 	b := &l.block
 	if isCanary && b.doubted {
 		l.named.unit = 1
@@ -403,10 +405,11 @@ func (l *Law) plan(f refusal) {
 		}
 		w, ok := l.limits[b.blamed].(*window)
 		sure = ok && !w.lone
-		if ok && w.lone && b.refusals == 1 {
-			// Half of the wait, to find out whether the window is shorter.
+		if ok && w.lone && b.refusals == 1 && b.paced {
+			expected = l.clock // a rate explains the refusal too: the canary finds out
+		} else if ok && w.lone && b.refusals == 1 {
 			at := v.h.newest(w.unit, f.sent, w.size[w.unit]) + w.low
-			expected = max(expected, l.clock+(at-l.clock)/2)
+			expected = max(expected, l.clock+(at-l.clock)/2) // half of the wait: it may be shorter
 		} else if ok && w.even { // the refused attempt may count, and part of a unit be missing
 			expected = max(expected, l.clock+time.Duration(evenWait*w.interval(v)))
 		} else if ok && !w.lone && !w.settled() {
@@ -428,12 +431,12 @@ func (l *Law) plan(f refusal) {
 	if b.exact {
 		b.wait = f.wait + trip
 	} else {
-		b.wait = b.next(l.clock, trip, expected, l.freed, l.cfg.Phase, l.penaltyWait(), l.likely)
+		b.wait = min(b.next(l.clock, trip, expected, l.freed, l.cfg.Phase, l.penaltyWait(), l.likely), l.latest())
 		if !sure {
 			b.wait = b.awaits(l.clock, trip, l.freed, l.cfg.Phase, l.likely)
 		}
 	}
-	if !f.limited && f.wait == 0 {
+	if !f.limited && f.wait == 0 && l.longs < usualStyle && b.began-l.began > maxUnsure {
 		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/2)) // it may be an outage
 	}
 	if b.explained && b.refusals > 1 { // less is left than expected: refusals may count
@@ -470,15 +473,6 @@ func (l *Law) After(n float64) time.Duration {
 		}
 	}
 	return time.Duration(min(max(ns, n*float64(l.cfg.Ceiling)), n*float64(l.cfg.Slowest), float64(never/2)))
-}
-
-// show updates the reported interval; only a success shortens it.
-func (l *Law) show(mayShorten bool) {
-	d := time.Duration(min(max(l.sustained(), float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
-	if !mayShorten {
-		d = max(d, l.shown)
-	}
-	l.shown = d
 }
 
 // sustained returns the longest interval of the held limits, in nanoseconds.

@@ -105,12 +105,20 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"after the advertised wait", nil, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 120 * ms, 7 * sec},
 		{"when a penalty ends", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{limited: true}, 11 * time.Minute, 120 * ms, 7 * sec},
 		{"unless it may be an outage", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
+		{"which two long blocks rule out", []func(*Law){func(l *Law) { l.penalty.length, l.longs = 10*time.Minute, 2 }}, refusal{}, 11 * time.Minute, 120 * ms, 7 * sec},
+		{"one does not", []func(*Law){func(l *Law) { l.penalty.length, l.longs = 10*time.Minute, 1 }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
+		{"and a refusal in the first minute", []func(*Law){func(l *Law) { l.penalty.length, l.began = 10*time.Minute, 40*sec }}, refusal{}, 11 * time.Minute, 120 * ms, 7 * sec},
+		{"not later", []func(*Law){func(l *Law) { l.penalty.length, l.began = 10*time.Minute, 40*sec-1 }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
 		{"an outage of five minutes", []func(*Law){func(l *Law) { l.penalty.length, l.block.noticed = 10*time.Minute, -200*sec }}, refusal{}, 150 * sec, 120 * ms, 7 * sec},
 		{"an outage that says for how long", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{wait: 2 * time.Minute}, 2*time.Minute + 100*ms, 120 * ms, 7 * sec},
 		{"at most a day", []func(*Law){func(l *Law) { l.penalty.length = 48 * time.Hour }}, refusal{limited: true}, 24 * time.Hour, 120 * ms, 7 * sec},
 		{"when a window has room", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
 		{"a window of one block: after half of what is left", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec}))}, refusal{limited: true}, 18 * sec, 120 * ms, 7 * sec},
+		{"but as any, if a rate explains the refusal too", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.paced = true }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
 		{"and no sooner once that was refused", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
+		{"two blocks support it: when it ends at the latest", []func(*Law){hold(sized(5, window{lone: true, hits: 1, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, 20*sec }}, refusal{limited: true}, 47100 * ms, 0, 7 * sec},
+		{"which has passed", []func(*Law){hold(sized(5, window{lone: true, hits: 1, low: 2 * sec, high: 4 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.block.count = 2, 20*sec, -1 }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
+		{"one block does: three times later", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.block.count = 2, 20*sec, -1 }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
 		{"an even window: after two and a half units", []func(*Law){hold(sized(20, window{even: true, low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 2500 * ms, 120 * ms, 7 * sec},
 		{"a window whose length is not known: in between", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 22 * sec, fold: sec}))}, refusal{limited: true}, 17 * sec, 120 * ms, 7 * sec},
 		{"one by the clock: with it", []func(*Law){hold(sized(5, window{low: 60 * sec, high: 60 * sec, clock: 60 * sec})), func(l *Law) { l.cfg.Phase = 0 }}, refusal{limited: true}, 20100 * ms, 120 * ms, 7 * sec},
@@ -428,8 +436,15 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 	hold := func(blamed int, limits ...limit) func(*Law) {
 		return func(l *Law) { l.limits, l.block.blamed = limits, blamed }
 	}
-	unsettled := known(100, 101*sec, sureHits)
-	unsettled.low = 90 * sec
+	both := func(cycles int, w *window) func(*Law) {
+		return func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.cycles = cycles
+			hold(0, w, r)(l)
+		}
+	}
+	unsettled, supported := known(100, 101*sec, sureHits), known(60, 105*sec, 5)
+	unsettled.low, supported.low = 90*sec, 95*sec
 	crowd := func(l *Law) {
 		l.crowd.evidence, l.weighed = 5, 2
 		l.out.add(100*sec, 7)
@@ -492,25 +507,11 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{"one whose length does not, at first", and(long, hold(0, known(60, 30*sec, 5))), "60 of unit 0 in 30.0s-30.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"for the second time", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).doubts = 1 }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
 		{"one that a single block supported", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
-		{"if a rate explains it too, it is kept", func(l *Law) {
-			r := newRate(0, 3, 4)
-			r.cycles = 3
-			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
-		}, "9 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"if a rate explains it too, it is kept", both(3, newWindow(0, amounts{40, 40, 0}, sec, 30*sec, 40*sec, sec, 1)), "40 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"unless the block ended while it was full", both(3, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), "3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"an even one that refuses too often", hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"a rate of few cycles does not", func(l *Law) {
-			r := newRate(0, 3, 4)
-			r.cycles = 2
-			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
-		}, "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"nor one if more than a single block supports the window", func(l *Law) {
-			r := newRate(0, 3, 4)
-			r.cycles = 3
-			w := known(60, 105*sec, 5)
-			w.low = 95 * sec
-			hold(0, w, r)(l)
-			l.block.release = 140 * sec
-		}, "60 of unit 0 in 95.0s-100.0s, 3.00-4.00/s", 0, 7 * sec, 24 * sec, 140 * sec, 0, 3, 0},
+		{"a rate of few cycles does not", both(2, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor one if more than a single block supports the window", and(both(3, supported), func(l *Law) { l.block.release = 140 * sec }), "60 of unit 0 in 95.0s-100.0s, 3.00-4.00/s", 0, 7 * sec, 24 * sec, 140 * sec, 0, 3, 0},
 		{"a rate under a penalty: well below the pace that was admitted", penalized(func(*rate) {}), "0.55-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"not as far after many attempts", penalized(func(r *rate) { r.climbed = 200 }), "0.80-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"nor late in a climb, after two such blocks", penalized(func(r *rate) { r.since = 25 }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
@@ -549,6 +550,9 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.dear || l.freed != tt.freed {
 			t.Errorf("%s: penalty %v, silence %v, dear %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.dear, tt.freed)
 		}
+		if (l.longs == 1) != l.block.long() {
+			t.Errorf("%s: %d long blocks", tt.name, l.longs)
+		}
 		if l.blips != tt.blips || l.brief != tt.brief || l.refuted != tt.misses || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
 			t.Errorf("%s: %d blips, %d brief ones, %d misses, quiet since %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, tt.blips, tt.brief, tt.misses, l.clock)
 		}
@@ -574,20 +578,48 @@ func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
 		{"one is held", func(l *Law, _ *block, _ *rate) { l.hold(&flight{size: 3}) }, false},
 		{"no other attempt was in flight", func(l *Law, _ *block, _ *rate) { l.out.add(100*sec, 0) }, false},
 		{"three times as many, at one pace", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, 9
 			l.hold(r)
 		}, true},
 		{"at different paces", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.03, 0.1}, 0.1, alikeCrowds
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.03, 0.1}, 0.1, alikeCrowds, 9
 			l.hold(r)
 		}, false},
 		{"at paces as different as the means of cycles", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times = 2, cycleRates{0.02, 0.04}, 0.1, alikeCrowds
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.02, 0.04}, 0.1, alikeCrowds, 9
 			l.hold(r)
 		}, false},
 		{"at a pace that is no measure", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times, r.spaced = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, false
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between, r.spaced = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, 9, false
 			l.hold(r)
+		}, false},
+		{"refused twice with one other, and hardly ever admitted between", func(l *Law, _ *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, -2, 2, fewBetween
+			l.hold(r)
+		}, true},
+		{"but a canary was refused long after all answers", func(l *Law, b *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between, b.refusals = 2, -2, 2, fewBetween, 2
+			l.hold(r)
+		}, false},
+		{"a canary was refused, and the block was short", func(l *Law, b *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between, b.refusals, b.release = 2, -2, 2, fewBetween, 2, b.noticed+sec
+			l.hold(r)
+		}, true},
+		{"admitted more often", func(l *Law, _ *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, -2, 2, fewBetween+1
+			l.hold(r)
+		}, false},
+		{"refused once", func(l *Law, _ *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times = 2, -2, 1
+			l.hold(r)
+		}, false},
+		{"the one that is held was lowered", func(l *Law, _ *block, _ *rate) {
+			l.hold(&flight{size: 2})
+			l.crowd.evidence, l.crowd.times = -2, 2
+		}, true},
+		{"as many others as it allows", func(l *Law, _ *block, _ *rate) {
+			l.hold(&flight{size: 1})
+			l.crowd.evidence, l.crowd.times = -2, 2
 		}, false},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})

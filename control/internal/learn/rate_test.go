@@ -137,6 +137,29 @@ func TestUnderAPenaltyAKnownBracketIsClimbedSlowly(t *testing.T) {
 	}
 }
 
+// A climb from 5 to 10 a second under a penalty, with 75 attempts in 10 s, ends with a refusal at 10 a
+// second. If earlier ones came at that pace, the next climb begins just below it, else below the mean.
+func TestWhereAClimbUnderAPenaltyBegins(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		off  cycleRates // how badly the pace and the mean predicted refusals
+		low  float64
+	}{
+		{"refusals come at one pace", cycleRates{0.01, 0.2}, 10 * (penaltyLow + 0.08)},
+		{"they do not", cycleRates{0.2, 0.2}, 7.5 * (penaltyLow + 0.08)},
+		{"the means are as alike", cycleRates{0.01, 0.01}, 7.5 * (penaltyLow + 0.08)},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock = *sentEvenly(100*sec, 133*ms, 75), 130*sec
+		r := &rate{low: 5, high: 10, stretch: 75, count: 75, released: 90 * sec, refused: 100 * sec, top: 10, climbed: 75, since: 75, step: 0.2, price: 300, spaced: true, was: cycleRates{10, 1.875}, off: tt.off, cycles: 1}
+		l.limits, l.penalty = []limit{r}, penalty{length: 30 * sec, blocks: 1}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 130 * sec, refusals: 1, pace: 10}
+		if l.ended(l.view()); math.Abs(r.low-tt.low) > 0.01 {
+			t.Errorf("%s: %.2f to %.2f a second, want from %.2f", tt.name, r.low, r.high, tt.low)
+		}
+	}
+}
+
 // However well a slow rate is known, a climb does not take so long that a raised limit is
 // found an hour later.
 func TestAClimbTakesAQuarterOfAnHourAtMost(t *testing.T) {
@@ -314,7 +337,7 @@ func TestWhatOneRefusalCosts(t *testing.T) {
 // delay attempts hours later, although the real limit refuses now and then.
 func TestAWindowFromOneLongBlockIsDroppedLater(t *testing.T) {
 	for _, limit := range []float64{5, 20} {
-		for _, from := range []time.Duration{20 * time.Minute, 40 * time.Minute} {
+		for _, from := range []time.Duration{15 * time.Minute, 20 * time.Minute, 27 * time.Minute, 33 * time.Minute, 40 * time.Minute, 51 * time.Minute} {
 			l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
 			tokens, filled, refused := limit, time.Duration(0), false
 			limited := func(now time.Duration) bool {
@@ -408,7 +431,9 @@ func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
 		r.off = cycleRates{0.01, 0.1}
 		l.hold(r)
 		for _, others := range tt.others {
-			l.crowd.sent(int(others))
+			for range 9 {
+				l.crowd.sent(int(others))
+			}
 			l.crowd.refused(others, 0)
 		}
 		l.crowd.evidence, l.weighed = 1, len(tt.others)

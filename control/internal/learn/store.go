@@ -51,6 +51,15 @@ type Stored struct {
 	Trip time.Duration `json:"trip_ns,omitempty"`
 }
 
+// show updates the reported interval; only a success shortens it.
+func (l *Law) show(mayShorten bool) {
+	d := time.Duration(min(max(l.sustained(), float64(l.cfg.Ceiling)), float64(l.cfg.Slowest)))
+	if !mayShorten {
+		d = max(d, l.shown)
+	}
+	l.shown = d
+}
+
 // Binding returns the limit that delays most, advertised or learned; its kind is Unknown if
 // there is none.
 func (l *Law) Binding() Found {
@@ -250,7 +259,8 @@ func (l *Law) restored(f Found, slow float64) (limit, error) {
 		low := max(f.Size, slow)
 		return newRate(l.clock, low, max(low, f.High)), nil
 	case Flight:
-		return &flight{size: max(1, math.Floor(f.Size)), testAfter: firstTest}, nil
+		size := max(1, math.Floor(f.Size))
+		return &flight{size: size, proven: size, testAfter: firstTest}, nil
 	case Window:
 		if f.Unit >= uint8(units) || f.Window <= 0 || f.Window > 2*maxSilence {
 			return nil, fmt.Errorf("window is %v of unit %d", f.Window, f.Unit)

@@ -90,6 +90,9 @@ const (
 	windowSpread = 1.25
 	// The bracket of a length is settled if it is smaller than this part of the length.
 	settledLength = 1.0 / 25
+	// A canary goes 1/latestSlack of the length after an unsettled window ends at the latest: half
+	// of the error with which a length is settled.
+	latestSlack = 50
 	// Windows start with the clock, or periodically, if the blocks' ends would be this
 	// unlikely otherwise. periodOdds is a part of the time between two releases.
 	clockOdds, periodOdds = 0.2, 0.05
@@ -153,6 +156,9 @@ const (
 	shortEvidence             = 3.9
 	// This many refusals at about the same pace, each with as many in flight, suffice.
 	alikeCrowds = 3
+	// So do two at any pace, each with as many in flight up to the part likeCrowd, if no more
+	// attempts than fewBetween were admitted with as many between them: answers are late.
+	likeCrowd, fewBetween = 0.1, 2
 	// Larger numbers in flight count as maxFlights; after flightFade attempts, those before
 	// count half.
 	maxFlights = 64
@@ -160,8 +166,10 @@ const (
 	// A refusal is soon after the last one if fewer attempts were sent than soonRefused times
 	// the number that may be in flight; then the size is also cut by the part soonCut. After
 	// maxSoon in a row the flight is dropped, and holding one again takes doubtedEvidence
-	// more.
+	// more. So it is once refusals have lowered its size by the part maxFall and one more: they
+	// come at all sizes, as those of a small burst do.
 	soonRefused, soonCut, maxSoon = 5.0, 0.1, 3
+	maxFall                       = 0.3
 	doubtedEvidence               = 4.0
 
 	// Block.
@@ -212,7 +220,9 @@ const (
 	// Blocks that canaries lengthen are hardly ever longer than this.
 	penaltyLongest = 15 * time.Minute
 	maxSilence     = 24 * time.Hour
-	maxUnsure      = time.Minute // if it may be an outage
+	// A wait may be as long only if the block is no outage: it began within this time from the
+	// first attempt, or so many long blocks have shown how the provider refuses.
+	maxUnsure, usualStyle = time.Minute, 2
 	// In an outage the wait doubles from the first to the longest; later it is a quarter of
 	// the outage's age, if that is longer.
 	outageFirst, outageLongest = time.Second, 30 * time.Second
