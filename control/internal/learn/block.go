@@ -355,7 +355,11 @@ func (l *Law) latest() time.Duration {
 	if !ok || !w.lone || w.hits < 1 {
 		return never
 	}
-	at := l.h.newest(w.unit, b.began, w.size[w.unit]) + w.high + w.high/latestSlack + time.Duration(l.trip)
+	from := l.h.newest(w.unit, b.began, w.size[w.unit])
+	if l.freed > from && l.freed <= l.h.newest(w.unit, b.began, w.size[w.unit]*(1-1.0/latestSlack)) {
+		from = l.freed // all of them went since the last release, but for the rounding of the history
+	}
+	at := from + w.high + w.high/latestSlack + time.Duration(l.trip)
 	if at < l.clock+firstCanary { // it lasts longer
 		return never
 	}
