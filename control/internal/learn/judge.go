@@ -291,7 +291,7 @@ func (l *Law) holdWindow(v view, b *block) {
 		return
 	}
 	low, high, from := max(b.lastRefused-l.freed, time.Second), b.release-l.freed, v.now
-	if b.exact {
+	if b.exact && !b.doubted {
 		low = max(low, high-high/50-time.Second)
 		from += min(high/2, maxFold)
 	}

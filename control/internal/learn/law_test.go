@@ -486,6 +486,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{"a long one: a window that was filled since the beginning", long, "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"since the last long block", and(long, func(l *Law) { l.freed = 51 * sec }), "49 of unit 0 in 89.0s-109.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"to the end of an advertised wait", and(long, func(l *Law) { l.block.exact = true }), "100 of unit 0 in 155.8s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"which is a guess if it is doubted: any time since the last refusal", and(long, func(l *Law) { l.block.exact, l.block.doubted = true, true }), "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"with nothing sent before: a penalty", and(long, func(l *Law) { l.freed = 101 * sec }), "3.20-4.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
 		{"without a refused canary the silence says nothing new", func(l *Law) { l.block.release = 110 * sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 7 * sec, 9 * sec, 110 * sec, 0, 3, 0},
 		{"but for the first time", func(l *Law) { l.silence, l.block.release = 0, 110*sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 10 * sec, 9 * sec, 110 * sec, 0, 3, 0},
