@@ -218,19 +218,23 @@ func (l *Law) holdFitted(v view) bool {
 
 // suggestsFlight reports whether the refusals are evidence enough for a limit on attempts in flight.
 func (l *Law) suggestsFlight(b *block) bool {
-	enough := heldEvidence
-	if r := l.rate(); !b.long() || r != nil && r.cycles > 1 {
-		enough = shortEvidence // waiting for more costs little, or a rate explains it
-	}
-	if r := l.rate(); r != nil && r.alike() && l.crowd.times >= alikeCrowds {
-		enough = 0 // a rate explains it too, and would refuse at once
-	}
 	others := l.out.others(b.began)
+	if others < 1 {
+		return false
+	}
 	certain := l.crowd.certain() && (b.refusals == 1 || !b.long()) // it does not refuse a canary for long
 	if x := l.flight(); x != nil {
-		return certain && others >= 1 && others < x.size // it was lowered
+		return certain && others < x.size // it was lowered
 	}
-	return (l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong || certain) && l.weighed > 1 && others >= 1
+	enough := heldEvidence
+	r := l.rate()
+	if !b.long() || r != nil && r.cycles > 1 {
+		enough = shortEvidence // waiting for more costs little, or a rate explains it
+	}
+	if r != nil && r.alike() && l.crowd.times >= alikeCrowds {
+		enough = 0 // a rate explains it too, and would refuse at once
+	}
+	return l.weighed > 1 && (certain || l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong)
 }
 
 // holdFlight holds a limit on attempts in flight, and drops the limits that were blamed
@@ -367,22 +371,17 @@ func (l *Law) windowToRate(v view, i int, w *window) {
 	}
 }
 
-func (l *Law) rate() *rate {
-	for _, x := range l.limits {
-		if r, ok := x.(*rate); ok {
-			return r
-		}
-	}
-	return nil
-}
+func (l *Law) rate() *rate     { return first[*rate](l) }
+func (l *Law) flight() *flight { return first[*flight](l) }
 
-func (l *Law) flight() *flight {
+// first returns the first limit of a kind, or nil.
+func first[T limit](l *Law) (found T) {
 	for _, x := range l.limits {
-		if f, ok := x.(*flight); ok {
-			return f
+		if t, ok := x.(T); ok {
+			return t
 		}
 	}
-	return nil
+	return found
 }
 
 func isFlight(x limit) bool { _, ok := x.(*flight); return ok }
