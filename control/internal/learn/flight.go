@@ -8,9 +8,9 @@ import (
 // flight is a limit on the number of attempts in flight.
 type flight struct {
 	size      float64
-	climb     float64
-	testAfter float64
-	untested  float64
+	climb     float64 // how many more are allowed during a test, else 0
+	testAfter float64 // attempts before a test
+	untested  float64 // attempts admitted since a refusal was blamed on it, or less after a test that succeeded
 	over      float64 // answers while more than size were in flight, in this test
 	soonInRow int     // consecutive refusals soon after one another
 	was       *rate   // the rate that was held before

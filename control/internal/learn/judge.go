@@ -99,7 +99,7 @@ func (l *Law) ended(v view) {
 			r.void(v.now)
 		} else {
 			keep, pace := l.penalty.keep(), min(b.pace, r.sure(b.began))
-			if r.since < r.stretch/4 && r.price > fullPrice {
+			if r.since < tooEarly*r.stretch && r.price > fullPrice {
 				keep = penaltyLow
 				if r.climbed < 2*carrier {
 					keep = penaltyEarly

@@ -45,7 +45,7 @@ type view struct {
 // amounts returns the amounts of an attempt of that cost.
 func (v view) amounts(c float64) amounts { return amounts{1, c, v.mean[busy]} }
 
-// refusal is the first refusal of a block.
+// refusal is a refusal that is evidence: the first of a block, or that of a canary.
 type refusal struct {
 	sent, now time.Duration
 	others    float64 // in flight when it was sent; -1 if that was forgotten

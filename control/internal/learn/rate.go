@@ -16,10 +16,10 @@ type cycleRates struct{ top, mean float64 }
 // and reaches high after a number of attempts.
 type rate struct {
 	low, high float64 // attempts a second
-	stretch   float64
+	stretch   float64 // attempts of the climb from low to high
 	since     float64 // admitted since the last refusal of this limit
 	due       time.Duration
-	price     float64       // cost of a refusal, in attempts
+	price     float64       // cost of a refusal, in attempts; worth bounds it from below
 	bursty    bool          // a pace that carried many attempts was a burst's
 	guessed   bool          // the bracket lies between two steps of the ramp; no refusal has narrowed it
 	newest    time.Duration // when the newest attempt was sent
@@ -133,8 +133,8 @@ func (r *rate) blame(v view, f refusal) {
 	}
 }
 
-// alike reports whether the last two refusals came at about the same pace, as they do
-// without a burst.
+// alike reports whether the last refusals came at about the same pace, as they do without a
+// burst.
 func (r *rate) alike() bool {
 	return r.spaced && r.off.top < min(alikeTops, r.off.mean/2)
 }

@@ -6,9 +6,9 @@ import "fmt"
 type state uint8
 
 const (
-	starting state = iota // no response yet: attempts are the initial interval apart
+	starting state = iota // no response yet: the caller keeps attempts the initial interval apart
 	ramping               // no refusal yet
-	holding               // limits were found and are held
+	holding               // after the first block: the limits that are held, if any, decide
 	waiting               // blocked: nothing is sent until the canary is due
 	trying                // blocked, and the canary is in flight
 )
@@ -28,8 +28,7 @@ const (
 	nothing               // the canary's outcome is no evidence
 )
 
-// moves are the legal transitions, drawn in docs/law.md. Other events leave the state
-// unchanged.
+// moves are the legal transitions, drawn in docs/law.md. transition panics at others.
 var moves = map[state]map[event]state{
 	starting: {answered: ramping, refused: waiting},
 	ramping:  {refused: waiting},

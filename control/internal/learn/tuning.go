@@ -2,7 +2,8 @@ package learn
 
 import "time"
 
-// The constants of the law. They are the same for all providers.
+// The constants of the law that were tuned. They are the same for all providers. Where no unit
+// is given, a number counts attempts, or is a part or a multiple of what its comment names.
 const (
 	// History.
 
@@ -29,9 +30,10 @@ const (
 
 	// An estimate uses about this many attempts; older ones decay.
 	rateMemory = 300.0
-	// The climb from low to high takes clamp(2*price/ln(high/low), minStretch, maxStretch)
-	// attempts: a refusal costs price attempts, and halves the bracket. The first refusals
-	// are worth more than they cost.
+	// The climb from low to high takes 2*price/ln(high/low) attempts, at least minStretch: a
+	// refusal costs price attempts, and halves the bracket. It takes at most as many as low
+	// allows in testWithin, from minTest to maxStretch, or 30 times the price if that is more.
+	// The first refusals are worth more than they cost.
 	firstPrice, fullPrice  = 12.0, 25.0
 	minStretch, maxStretch = 30.0, 4000.0
 	// Under a penalty, a climb with a known bracket takes this many times longer.
@@ -41,14 +43,14 @@ const (
 	// A pace that carried this many attempts is trusted, unless it was a burst.
 	carrier = 100.0
 	// A cycle with fewer attempts is no evidence alone and continues through the block.
-	// Meanwhile the pace is multiplied by shortCut.
+	// Meanwhile the pace falls to the mean of the cycle, at most by the factor shortCut.
 	minCycle, shortCut = 10.0, 0.7
 	// The pace before a refusal is at least the mean of this time and of as many intervals:
 	// what was before may have been under another limit.
 	paceSpan, paceIntervals = time.Minute, 100
-	// A refusal in the first part of a climb comes too early, so the next climb starts
-	// lower; one in the last part confirms the bracket. The logarithm of the step down is
-	// within these bounds.
+	// A refusal before the part tooEarly of a climb comes too early, so the next climb starts
+	// lower; one after the part confirms confirms the bracket. The logarithm of the step down
+	// is from minStep to maxStep.
 	tooEarly, confirms = 0.25, 0.6
 	minStep, maxStep   = 0.0125, 1.4
 	// If the last refusals came at about the same pace, up to this part, the step depends
@@ -93,8 +95,8 @@ const (
 	// A canary goes 1/latestSlack of the length after an unsettled window ends at the latest: half
 	// of the error with which a length is settled.
 	latestSlack = 50
-	// Windows start with the clock, or periodically, if the blocks' ends would be this
-	// unlikely otherwise. periodOdds is a part of the time between two releases.
+	// Windows start with the clock, or periodically since a release, if it is less likely than
+	// this that blocks end so by chance.
 	clockOdds, periodOdds = 0.2, 0.05
 	maxPeriods            = 8
 	// An unsettled length is assumed shorter and shorter, over a time within these bounds.
@@ -111,9 +113,10 @@ const (
 	fewUnits = 4.0
 	// A window that explained this many refusals is not dropped in favour of another limit.
 	sureHits = 4
-	// A test of a limit starts after firstTest attempts without a refusal, testGrowth times
-	// later after each failure, and after maxTest at the latest. In it a window grows by
-	// windowClimb in one length.
+	// A test of a limit starts after firstTest attempts without a refusal, after fewer if a
+	// window is small. After each failure it starts testGrowth times later, twice as late for a
+	// number in flight, and after maxTest at the latest. In it a window grows by windowClimb in
+	// one length.
 	firstTest, testGrowth, maxTest = 500.0, 2.5, 4000.0
 	windowClimb                    = 0.15
 	// A size that a test raised is trusted after this many times the attempts.
@@ -122,7 +125,7 @@ const (
 	// a window waits for fewer.
 	testAfterBlocks, firstTestAfterBlocks = 40.0, 8.0
 	// A window is tested after this time, whatever failed before, if this many attempts
-	// were sent meanwhile.
+	// were sent meanwhile. Both bound the climb of a rate, too.
 	testWithin, minTest = 15 * time.Minute, 1000.0
 
 	// A window is found in this many blocks if they disagree with a rate by at least this
@@ -174,15 +177,16 @@ const (
 
 	// Block.
 
-	// The first canary goes after this time, the next one half as much later; 3 times later
-	// while the block is short, since each may double a penalty.
+	// The first canary goes after this time. The next wait is canaryGrowth times the last one,
+	// and canaryHurry times while that is at most hurryUntil, since each canary may double a
+	// penalty.
 	firstCanary = time.Second
-	// It goes after half of that for each consecutive block that had ended by then, at most
-	// this often, as long as the refusals of a rate come at about the same pace.
+	// The first one goes after half of that for each consecutive block that had ended by then, at
+	// most this often, as long as the refusals of a rate come at about the same pace.
 	maxBrief                  = 4
 	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
-	// And always 3 times later if a window that had ended by now would allow fewer than
+	// And always canaryHurry times if a window that had ended by now would allow fewer than
 	// this many attempts a second: a ban is more likely, and each canary lengthens it. For
 	// larger windows the wait would be too long.
 	slowWindow = 5.0
@@ -234,8 +238,8 @@ const (
 
 	// Penalty.
 
-	// Under a penalty the pace is this part of the refused pace, and it is not tested until
-	// this many lengths of the penalty have passed.
+	// Under a penalty the pace is this part of the refused pace: penaltyLow at first, and more
+	// after each block, up to penaltyHigh.
 	penaltyLow, penaltyHigh = 0.80, 0.93
 	// The same after an early refusal.
 	penaltyEarly = 0.55
@@ -253,9 +257,11 @@ const (
 
 	// Advertised limits.
 
-	// The error of a shape is at most this; this many responses change the shape.
+	// The error of a shape is at most maxShapeError. A shape is sure if the error of every other
+	// one is at least surely. A response that a shape does not predict at all adds 1.
 	maxShapeError, surely = 4.0, 1.0
-	// An advertised limit is ignored while no shape predicts a third of it.
+	// An advertised limit is ignored while the best shape fails to predict more than about four
+	// in ten responses: each failure adds up to 1, and fades by a tenth with each response.
 	maxWrong = 4.0
 	// A limit that explains this many consecutive refusals, each within this many attempts
 	// of the last, is not the one that refuses.
@@ -275,8 +281,8 @@ const (
 	// attempts can be in flight at a refusal.
 	manyAtOnce  = 8.0
 	maxPunished = 0.2 // the same if a penalty follows: doubled each time
-	// How much longer than another an attempt takes on its way, as a part of the latency,
-	// and of a refusal's round trip if that is known.
+	// An attempt takes longer on its way than another by 1/jitterOfLatency of the latency, or
+	// by 1/jitterOfTrip of a refusal's round trip if that is known.
 	jitterOfLatency, jitterOfTrip = 20.0, 8
 	// After an attempt came too early, the next ones are delayed, less with each that does
 	// not.
@@ -291,13 +297,14 @@ const (
 	newestShare = 0.1
 	// A published window is assumed longer by 1/assumedSlack of its length.
 	assumedSlack = 100
-	// A window is assumed longer by this part of its length and by the variation of the
-	// latency, up to a maximum.
+	// An advertised window is assumed longer by 1/lateness of its length, or by the variation
+	// of the latency if that is more, but by that only up to 1/maxLateness of its length.
 	lateness, maxLateness = 1000, 100
 	coarse                = 0.005 // this part of a large window is not used
 	// Some providers round remaining costs down to thousands.
 	coarseUnits = 1000.0
 
+	// As many limits are held at most, and as many advertised ones are known.
 	maxLimits = 4
 )
 

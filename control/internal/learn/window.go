@@ -15,14 +15,14 @@ type window struct {
 	off       amounts // how badly each unit predicted the last refusals
 	low, high time.Duration
 	from      time.Duration // since when the assumed length shrinks
-	fold      time.Duration
-	margin    float64
-	climb     float64 // above 1 during a test
-	testAfter float64
-	untested  float64
-	hits      int
-	doubts    int
-	lone      bool          // only the first block supports it
+	fold      time.Duration // in which it shrinks by the factor e
+	margin    float64       // part of the size that is not used
+	climb     float64       // factor of the size: above 1 during a test, else 1
+	testAfter float64       // factor of the attempts before a test; grows with each that fails
+	untested  float64       // attempts admitted since a refusal was blamed on it
+	hits      int           // refusals that were blamed on it
+	doubts    int           // consecutive blocks that contradict it; if even, consecutive early refusals
+	lone      bool          // no block but the first supports it, so it is a guess
 	published bool          // by the provider, and not refused since: it is not tested
 	floor     time.Duration // the shortest assumed length of a lone window
 	pace      float64       // attempts a second before the first refusal
