@@ -23,9 +23,9 @@ type block struct {
 	outage      bool          // it may be an outage
 	explained   bool          // by an advertised limit
 	punished    bool          // refused although the provider reported room
-	expected    time.Duration // expected duration by the limit that explains it
+	expected    time.Duration // expected duration by the advertised limit that explains it
 	lastWait    time.Duration // the last advertised wait
-	exact       bool          // it ended at an advertised instant
+	exact       bool          // the next canary goes, or the last one went, at an advertised instant
 	doubted     bool          // a canary tests an advertised wait before its end
 	cost        float64       // of the refused attempt
 	count       float64       // attempts sent since the last release of a long block
@@ -34,7 +34,7 @@ type block struct {
 	ramping     bool          // no limit was held
 	first       bool          // no block before it was long
 	aimed       bool          // the next canary goes a minute after the first attempt
-	paced       bool          // a rate has explained some blocks
+	paced       bool          // a rate has learned from more than two cycles, so it may explain this one
 }
 
 // long reports whether the block is too long for a rate.
@@ -345,7 +345,8 @@ func (l *Law) allBack() time.Duration {
 }
 
 // latest returns how long it takes at most, after a refused canary, until the blamed window has
-// room, if two blocks support it but its length is not known yet; else never.
+// room, if the window is lone and this block is the second that speaks for it; else never. In later
+// blocks plan aims within the bracket of its length.
 func (l *Law) latest() time.Duration {
 	b := &l.block
 	if b.blamed < 0 || b.refusals < 2 {

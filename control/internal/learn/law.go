@@ -9,11 +9,15 @@
 //	history   what was sent, and how much of each unit in any stretch of time
 //	rate      a pace that is known to lie between two others, and the climb before that
 //	window    so many units in any stretch of one length, whatever the length
-//	fit       windows of any length and unit in which as much was in use at each refusal
-//	period    windows that begin anew at fixed instants, or are counted in periods
+//	fit       windows of any length and unit in which as much was in use at each refusal (episodes)
+//	period    windows that begin anew at fixed instants, or are counted in periods (spans)
 //	flight    so many attempts under way at once
 //	block     the silence after a refusal, its canaries, and penalties
 //	advertise limits that response headers name, and shape: how their units come back
+//	limit     what all limits can do, and which one a refusal is blamed on
+//	state     what goes when: the states and their moves
+//	store     what is shown, stored and restored
+//	tuning    the constants
 //
 // The next attempt waits for the latest instant that any limit requires. A refusal is
 // attributed to the limit that was fullest; if none was nearly full, the length of the
@@ -70,10 +74,10 @@ type Outcome struct {
 type Law struct {
 	cfg    Config
 	state  state
-	clock  time.Duration
-	last   time.Duration
-	began  time.Duration
-	flying int
+	clock  time.Duration // the latest instant that was passed in
+	last   time.Duration // when the newest attempt was sent
+	began  time.Duration // when the first one was sent
+	flying int           // attempts in flight
 
 	h           history
 	out         departures
@@ -95,7 +99,7 @@ type Law struct {
 	likely   *candidates
 
 	epoch       time.Duration // refusals of attempts sent until then are already counted
-	freed       time.Duration // the last release of a long block
+	freed       time.Duration // the last release of a long block; before any, the first attempt
 	lastRelease time.Duration // the last release, and the length of its block
 	lastBlock   time.Duration
 	limited     bool          // the provider refuses with 429
@@ -103,7 +107,7 @@ type Law struct {
 	named       waits         // how far those are right
 	refuted     int           // windows that were refuted
 	blips       int           // outages that ended at the first canary
-	silence     time.Duration // the time without a canary that ended the last long block whose end canaries may have delayed
+	silence     time.Duration // how long nothing was sent before the release of the last long block in which a canary was refused, or of the first one
 	meanLong    time.Duration // recent length of long blocks
 	weighed     int           // refusals that were weighed as evidence for a limit on attempts in flight
 	longs       int           // long blocks that have ended
