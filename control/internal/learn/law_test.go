@@ -431,6 +431,8 @@ func held(l *Law) string {
 }
 
 // An attempt was sent each second until one at 100 s is refused, and so are canaries.
+// The block is written by hand. What blocked or Law notes before its end, such as block.first,
+// block.paced and allAdmitted, is zero unless a row sets it.
 func TestWhatFollowsFromABlock(t *testing.T) {
 	known := func(size float64, length time.Duration, hits int) *window {
 		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
@@ -474,11 +476,11 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		want    string
 		penalty time.Duration
 		silence time.Duration // that ended the last long block
-		dear    time.Duration
+		long    time.Duration // the recent length of long blocks
 		freed   time.Duration
 		blips   int
 		brief   int
-		misses  int
+		refuted int
 	}{
 		{"a short one: a rate, somewhat below the pace", func(*Law) {}, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
 		{"in the ramp it may be half of it", func(l *Law) { l.block.ramping = true }, "2.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
@@ -550,14 +552,14 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		if got := held(l); got != tt.want {
 			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
 		}
-		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.dear || l.freed != tt.freed {
-			t.Errorf("%s: penalty %v, silence %v, dear %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.dear, tt.freed)
+		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.long || l.freed != tt.freed {
+			t.Errorf("%s: penalty %v, silence %v, long blocks of %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.long, tt.freed)
 		}
 		if (l.longs == 1) != l.block.long() {
 			t.Errorf("%s: %d long blocks", tt.name, l.longs)
 		}
-		if l.blips != tt.blips || l.brief != tt.brief || l.refuted != tt.misses || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
-			t.Errorf("%s: %d blips, %d brief ones, %d misses, quiet since %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, tt.blips, tt.brief, tt.misses, l.clock)
+		if l.blips != tt.blips || l.brief != tt.brief || l.refuted != tt.refuted || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
+			t.Errorf("%s: %d blips, %d brief ones, %d refuted, the last release at %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, tt.blips, tt.brief, tt.refuted, l.clock)
 		}
 	}
 }
