@@ -203,8 +203,9 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	if f.Window > 0 {
 		t.window = f.Window
 	}
-	if every := t.interval(); every > 0 && t.at >= 0 { // other attempts need room too
-		fade := math.Exp(-float64(sent-t.at) / every / (slackMemory * max(1, v.lastBlock)))
+	if t.interval() > 0 && t.at >= 0 { // other attempts need room too
+		since := v.h.until(attempts, sent) - v.h.until(attempts, t.at)
+		fade := math.Exp(-since / (slackMemory * max(1, v.lastBlock)))
 		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
 	}
 	if t.shape == bucket && t.at >= 0 && sent > t.at {
