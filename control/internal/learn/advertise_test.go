@@ -469,10 +469,10 @@ func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 		at := l.Hold(now, 1)
 		low, high := sec, minContended
 		switch {
-		case n > 7:
+		case n > 11:
 			low, high = maxContended, maxContended
 		case n > 5:
-			low, high = 4*minContended, 4*minContended
+			low, high = minContended<<(n/2-1), minContended<<(n/2-1)
 		case n > 4:
 			low, high = minContended, 2*minContended
 		}

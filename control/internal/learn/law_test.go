@@ -313,7 +313,7 @@ func TestWhatABlockLooksLike(t *testing.T) {
 			t.Errorf("after a wait of 9s one of %v is new: %v", wait, !want)
 		}
 	}
-	for n, want := range map[int]time.Duration{2: 10 * sec, 3: 10 * sec, 4: 20 * sec, 5: 20 * sec, 6: 40 * sec, 8: time.Minute, 99: time.Minute} {
+	for n, want := range map[int]time.Duration{2: 10 * sec, 3: 10 * sec, 4: 20 * sec, 5: 20 * sec, 6: 40 * sec, 8: 80 * sec, 10: 160 * sec, 12: 5 * time.Minute, 99: 5 * time.Minute} {
 		if got := (&block{refusals: n}).contended(); got != want {
 			t.Errorf("after %d refusals the next canary goes after %v, want %v", n, got, want)
 		}

@@ -202,7 +202,7 @@ const (
 	// If an advertised limit is used up whenever a canary arrives, others use it: the next
 	// canary waits at most this long, or twice the time until all units have returned. After
 	// every second refusal it waits twice as long, up to the maximum.
-	minContended, maxContended = 10 * time.Second, time.Minute
+	minContended, maxContended = 10 * time.Second, 5 * time.Minute
 	// It goes when a window ends that the owner configured a limit for, if that takes at most
 	// this many times as long as it would wait otherwise.
 	configuredWait = 5.0
