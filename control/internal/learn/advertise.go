@@ -288,16 +288,6 @@ func (t *advertised) unrounded(v view, sent time.Duration, f Fact) float64 {
 	return min(max(f.Remaining, left), f.Remaining+t.grain-1)
 }
 
-// seen records how much of a window others use, and how fast that grows.
-func (t *advertised) seen(others float64) {
-	others = max(0, others)
-	t.surge = max(0.9*t.surge, others-t.others)
-	if t.grain > 1 && others > t.others {
-		others = t.others + doubtedShare*(others-t.others) // mostly rounding
-	}
-	t.others = others
-}
-
 // graze increases the limit's margin, because an attempt came too early.
 func (t *advertised) graze(v view, f refusal) {
 	length := t.length()
@@ -378,7 +368,7 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	}
 	switch {
 	case t.shape == sliding && t.quota > 0 && t.longest > 0:
-		return max(v.now, t.slide(v, need))
+		return max(v.now, t.slide(v, need), v.last+t.apart(v, need))
 	case t.shape == bucket:
 		spare = min((t.quota-need)/2, 1+max(spare, math.Floor(t.slow*v.latency/jitterOfLatency/1e9)))
 	}
@@ -409,8 +399,15 @@ func (t *advertised) free(v view, c float64) time.Duration {
 // shares, since the responses report the same remaining units to all. Under a penalty a
 // bucket is not drained at once either, because each attempt in flight at a refusal may
 // lengthen the penalty. A limit on cost is spread only after a refusal showed that others
-// use it: before that, attempts in flight look like use by others.
+// use it: before that, attempts in flight look like use by others. A sliding window is always
+// spread, since its units would otherwise return to the client that used them.
 func (t *advertised) apart(v view, need float64) time.Duration {
+	if t.shape == sliding {
+		if t.others <= (1-ownUse)*t.quota {
+			return 0
+		}
+		return time.Duration(float64(t.length()) * need / max(need, t.left-t.spent) / slideSpread)
+	}
 	over, longest := t.whole-v.now, never
 	spread := t.shared && t.margin >= grazed/2
 	if t.shape == bucket && t.slow > 0 {

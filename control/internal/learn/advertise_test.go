@@ -130,8 +130,9 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 		{"a bucket", bucket, true, grazed, 40, 800 * ms},
 		{"a bucket that was never refused, and that others use", bucket, false, 0, 40, 800 * ms},
 		{"of which little is left: others leave more than that", bucket, false, 0, 4, 4 * sec / 3},
+		{"a sliding window that was never refused", sliding, false, 0, 40, time.Minute / 12 / 40},
 	} {
-		a := advertised{taken: 30, during: 60, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+		a := advertised{taken: 30, during: 60, others: 40, longest: time.Minute, share: 1, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
 		for s := range a.errors {
 			a.errors[s] = 2
 		}

@@ -275,6 +275,9 @@ const (
 	// Others take at most this part of a bucket, and while a client waits for it at most
 	// that part.
 	maxTaken, waitedTaken = 0.95, 0.7
+	// While others use a sliding window, what is left of it would last for 1/slideSpread of its
+	// length. One client alone then uses all but a thirteenth, several use more.
+	slideSpread = 12.0
 	// If two resets contradict each other by this factor, the limit may not be a bucket.
 	doubtedRefill = 1.2
 	// Under a penalty a bucket with this many units is not drained at once; with fewer, few
