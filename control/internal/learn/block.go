@@ -59,6 +59,15 @@ func (l *Law) soonest() time.Duration {
 	return max(firstCanary>>min(l.brief, maxBrief), seconds(2/l.block.pace))
 }
 
+// passes returns when the canary counts as admitted though it is not answered yet, since its refusal
+// would have been: never unless a limit on attempts in flight is blamed.
+func (l *Law) passes() time.Duration {
+	if i := l.block.blamed; i < 0 || !isFlight(l.limits[i]) || l.penalty.on() {
+		return never
+	}
+	return l.block.canaryAt + time.Duration(refusedWithin*l.trip)
+}
+
 // freedFrom returns the earliest time at which there may have been room again.
 func (b *block) freedFrom() time.Duration {
 	if b.exact {

@@ -18,7 +18,11 @@ type flight struct {
 }
 
 func (x *flight) free(v view, _ float64) time.Duration {
-	if v.flying > 0 && float64(v.flying)+1 > x.size+x.climb {
+	most := x.size + x.climb
+	if float64(v.open) < refillTime*v.latency { // those on their way counted too, and now all of them arrive first
+		most -= math.Floor(x.size * float64(v.guard) / v.latency)
+	}
+	if v.flying > 0 && float64(v.flying)+1 > most {
 		return never
 	}
 	return v.now

@@ -437,13 +437,36 @@ func TestALimitOnAttemptsInFlight(t *testing.T) {
 		{flight{size: 4, climb: 1}, 5, false, 0, 1.25, sec / 4},
 		{flight{size: 0.5}, 0, true, 0.5, 0, sec}, // one always goes
 	} {
-		v := view{now: sec, flying: tt.flying, latency: 1e9}
+		v := view{now: sec, flying: tt.flying, latency: 1e9, open: time.Hour}
 		if got := tt.x.free(v, 1); got != sec && got != never || (got == sec) != tt.free {
 			t.Errorf("%+v, %d in flight: the next goes at %v", tt.x, tt.flying, got)
 		}
 		room, full, every := tt.x.room(v), tt.x.fullness(v, refusal{others: float64(tt.flying - 1)}), time.Duration(tt.x.interval(v))
 		if room != tt.room || full != tt.full || every != tt.untilLatency {
 			t.Errorf("%+v, %d in flight: room %v, full %v, one each %v; want %v, %v, %v", tt.x, tt.flying, room, full, every, tt.room, tt.full, tt.untilLatency)
+		}
+	}
+}
+
+func TestAfterABlockNoAnswersAreOnTheirWayBack(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		x      flight
+		trip   time.Duration // of a second that an attempt takes
+		open   time.Duration
+		flying int
+		free   bool
+	}{
+		{"a fifth of ten is on its way: eight go at first", flight{size: 10}, 200 * ms, 0, 7, true},
+		{"and no more", flight{size: 10}, 200 * ms, 0, 8, false},
+		{"until two answers' time has passed", flight{size: 10}, 200 * ms, 2*sec - 1, 8, false},
+		{"all of them then", flight{size: 10}, 200 * ms, 2 * sec, 9, true},
+		{"less than one is on its way", flight{size: 4}, 200 * ms, 0, 3, true},
+		{"one always goes", flight{size: 1}, 2 * sec, 0, 0, true},
+	} {
+		v := view{now: 9 * sec, flying: tt.flying, latency: 1e9, guard: tt.trip, open: tt.open}
+		if got := tt.x.free(v, 1); (got == v.now) != tt.free {
+			t.Errorf("%s: with %d in flight the next goes at %v", tt.name, tt.flying, got)
 		}
 	}
 }

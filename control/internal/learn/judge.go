@@ -6,6 +6,16 @@ import (
 	"time"
 )
 
+// released ends the block, since the canary that was sent at an instant was admitted.
+func (l *Law) released(sent time.Duration) {
+	l.block.release = sent
+	if l.block.doubted {
+		l.named.unit = millisPerSecond
+	}
+	l.transition(admitted)
+	l.ended(l.view())
+}
+
 // ended learns from a block that has ended.
 func (l *Law) ended(v view) {
 	b := &l.block

@@ -128,7 +128,7 @@ func New(cfg Config) *Law {
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
-		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), calm: float64(l.clock-l.lastRelease) / float64(l.lastBlock+1),
+		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), open: l.clock - l.lastRelease, calm: float64(l.clock-l.lastRelease) / float64(l.lastBlock+1),
 	}
 }
 
@@ -163,7 +163,9 @@ func (l *Law) Hold(now time.Duration, cost float64) time.Duration {
 	case starting:
 		return now
 	case trying:
-		return never
+		if at := l.passes(); at > now {
+			return at
+		}
 	case waiting:
 		return max(now, l.block.resume, l.advertised(now, cost))
 	case ramping, holding:
@@ -189,9 +191,12 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 	if l.h.at == nil {
 		l.began, l.freed = now, now
 	}
-	if l.state == waiting {
+	switch {
+	case l.state == waiting:
 		l.transition(canary)
 		l.block.canaryAt = now
+	case l.state == trying && now >= l.passes():
+		l.released(l.block.canaryAt)
 	}
 	l.out.add(now, l.flying)
 	if l.state != trying {
@@ -257,12 +262,7 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 	}
 	switch {
 	case isCanary:
-		l.block.release = o.Sent
-		if l.block.doubted {
-			l.named.unit = millisPerSecond
-		}
-		l.transition(admitted)
-		l.ended(l.view())
+		l.released(o.Sent)
 	case o.Steady:
 	case l.state == ramping, l.state == holding: // ramping with restored limits, too
 		if l.state == ramping && l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {

@@ -182,6 +182,39 @@ func TestWhenACanaryGoes(t *testing.T) {
 }
 
 // The newest canary was refused now, hours after the block began, unless a row says otherwise.
+func TestACanaryThatIsNotRefusedInTimePasses(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*Law)
+		want time.Duration // when the attempt after a canary at 100 s goes that is not answered
+	}{
+		{"after three round trips of a refusal", func(*Law) {}, 100*sec + 300*ms},
+		{"never if a rate is blamed", func(l *Law) { l.limits[0] = newRate(0, 1, 2) }, never},
+		{"nor if no limit is", func(l *Law) { l.block.blamed = -1 }, never},
+		{"nor under a penalty", func(l *Law) { l.penalty.length = sec }, never},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.hold(&flight{size: 3, testAfter: firstTest})
+		l.trip, l.latency = float64(100*ms), float64(2*sec)
+		l.state, l.block = waiting, block{began: 98 * sec, noticed: 99 * sec, lastRefused: 98 * sec, refusals: 1, pace: 4}
+		tt.do(l)
+		l.Sent(100*sec, 1)
+		if got := l.Hold(100*sec, 1); got != tt.want {
+			t.Errorf("%s: the next goes at %v, want %v", tt.name, got, tt.want)
+		}
+		if l.state != trying || tt.want == never {
+			continue
+		}
+		if got := l.Hold(tt.want, 1); got != tt.want {
+			t.Errorf("%s: then at %v", tt.name, got)
+		}
+		l.Sent(tt.want, 1)
+		if l.state != holding || l.block.release != 100*sec || l.flying != 2 {
+			t.Errorf("%s: %v after it, released at %v, %d in flight", tt.name, l.state, l.block.release, l.flying)
+		}
+	}
+}
+
 func TestTheWaitBeforeACanary(t *testing.T) {
 	const far = -1000 * time.Hour
 	hours := func(b block) block {

@@ -36,10 +36,11 @@ type view struct {
 	latency   float64       // nanoseconds
 	jitter    float64       // variation of the latency
 	flying    int
-	mean      amounts // of an attempt
-	lastBlock float64 // seconds that the last block lasted
-	punished  bool    // a penalty follows each refusal
-	calm      float64 // time since the last block, in multiples of its length
+	mean      amounts       // of an attempt
+	lastBlock float64       // seconds that the last block lasted
+	punished  bool          // a penalty follows each refusal
+	calm      float64       // time since the last block, in multiples of its length
+	open      time.Duration // since the last release
 	h         *history
 }
 
