@@ -399,8 +399,8 @@ func (t *advertised) free(v view, c float64) time.Duration {
 // shares, since the responses report the same remaining units to all. Under a penalty a
 // bucket is not drained at once either, because each attempt in flight at a refusal may
 // lengthen the penalty. A limit on cost is spread only after a refusal showed that others
-// use it: before that, attempts in flight look like use by others. A sliding window is always
-// spread, since its units would otherwise return to the client that used them.
+// use it: before that, attempts in flight look like use by others. A sliding window is spread
+// whenever others use it, since its units would otherwise return to the client that used them.
 func (t *advertised) apart(v view, need float64) time.Duration {
 	if t.shape == sliding {
 		if t.others <= (1-ownUse)*t.quota {

@@ -36,7 +36,7 @@ func (x *flight) answered(v view) {
 	if float64(v.flying)+1 > x.size {
 		x.over++
 	}
-	if x.untested > x.testAfter && v.calm > testAfterBlocks && x.over >= x.climb {
+	if x.untested > x.testAfter && v.calm() > testAfterBlocks && x.over >= x.climb {
 		x.size += x.climb // the tested size is confirmed
 		x.proven = x.size
 		x.climb = max(1, x.size/20)

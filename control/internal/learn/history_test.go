@@ -473,13 +473,13 @@ func TestAfterABlockNoAnswersAreOnTheirWayBack(t *testing.T) {
 
 func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
 	x := &flight{size: 12, testAfter: 10}
-	v := view{flying: 12, calm: testAfterBlocks}
+	v := view{flying: 12, lastBlock: 1, open: seconds(testAfterBlocks)}
 	for range 20 {
 		if x.answered(v); x.climb > 0 {
 			t.Fatal("it is tested soon after a block")
 		}
 	}
-	x.untested, v.calm = 0, testAfterBlocks+0.1
+	x.untested, v.open = 0, seconds(testAfterBlocks+0.1)
 	for i, want := range []float64{10: 12, 11: 12, 16: 12, 17: 13} {
 		if want > 0 && x.size != want {
 			t.Errorf("after %d answers the size is %v, want %v", i, x.size, want)
@@ -542,7 +542,7 @@ func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
 			t.Errorf("refused from %v down to %v in flight: wrong is %v, want %v", tt.size, tt.to, x.wrong(), tt.wrong)
 		}
 		x.climb, x.untested, x.over = 1, x.testAfter+1, 1
-		x.answered(view{calm: 1e9})
+		x.answered(view{open: time.Hour})
 		if x.wrong() {
 			t.Errorf("%v in flight: wrong although a test confirmed %v", tt.size, x.size)
 		}

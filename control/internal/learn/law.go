@@ -128,7 +128,7 @@ func New(cfg Config) *Law {
 func (l *Law) view() view {
 	return view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
-		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), open: l.clock - l.lastRelease, calm: float64(l.clock-l.lastRelease) / float64(l.lastBlock+1),
+		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), open: l.clock - l.lastRelease,
 	}
 }
 

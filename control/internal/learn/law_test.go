@@ -181,7 +181,6 @@ func TestWhenACanaryGoes(t *testing.T) {
 	}
 }
 
-// The newest canary was refused now, hours after the block began, unless a row says otherwise.
 func TestACanaryThatIsNotRefusedInTimePasses(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -215,6 +214,7 @@ func TestACanaryThatIsNotRefusedInTimePasses(t *testing.T) {
 	}
 }
 
+// The newest canary was refused now, hours after the block began, unless a row says otherwise.
 func TestTheWaitBeforeACanary(t *testing.T) {
 	const far = -1000 * time.Hour
 	hours := func(b block) block {
@@ -1346,8 +1346,8 @@ func TestTheClockOfALaw(t *testing.T) {
 		t.Errorf("with as many in flight as may be, the next goes at %v", at)
 	}
 	l.clock, l.lastRelease, l.lastBlock = 100*sec, 40*sec, 6*sec-1
-	if v := l.view(); v.calm != 10 {
-		t.Errorf("a minute after a block of 6s is %v times as long, want 10", v.calm)
+	if v := l.view(); v.calm() != 10 {
+		t.Errorf("a minute after a block of 6s is %v times as long, want 10", v.calm())
 	}
 	l = New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	if err := l.Assume([]Found{{Kind: Window, Size: 1, Window: 10 * sec}}); err != nil || l.Uses(5*sec, nil)[0].Free != 5*sec {

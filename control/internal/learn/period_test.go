@@ -299,7 +299,7 @@ func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
 		{"under a penalty each waits so long", 1, 40, true, false},
 	} {
 		w := &window{testAfter: tt.failed}
-		if got := w.calm(view{calm: tt.calm, punished: tt.punished}); got != tt.want {
+		if got := w.calm(view{lastBlock: 1, open: seconds(tt.calm), punished: tt.punished}); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
@@ -489,7 +489,7 @@ func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 
 func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
 	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, climb: 1, testAfter: 1}
-	v := view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: 1, calm: 10}
+	v := view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: 1, open: 10 * sec}
 	f := refusal{sent: v.now, now: v.now, cost: 1}
 	for i := range maxUneven + 1 {
 		if !w.ended(v, &block{}) {
@@ -500,7 +500,7 @@ func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T)
 	if w.ended(v, &block{}) || w.size[attempts] != 60 || w.margin == 0 {
 		t.Errorf("it is kept, with %v and a margin of %v", w.size, w.margin)
 	}
-	v.calm = 61 // a minute without a refusal
+	v.open = 61 * sec // a minute without a refusal
 	if w.blame(v, f); !w.ended(v, &block{}) {
 		t.Error("a refusal after more than its length is counted with those before")
 	}
@@ -727,7 +727,7 @@ func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
 	} {
 		w := tt.w
 		w.even, w.low, w.high = true, time.Minute, time.Minute
-		if w.uneven(view{calm: tt.calm, lastBlock: 2}, tt.tested); math.Abs(w.margin-tt.margin) > 1e-9 || w.testAfter != tt.next || w.doubts != tt.doubts {
+		if w.uneven(view{open: seconds(2 * tt.calm), lastBlock: 2}, tt.tested); math.Abs(w.margin-tt.margin) > 1e-9 || w.testAfter != tt.next || w.doubts != tt.doubts {
 			t.Errorf("%s: a margin of %v, the next test after %v, %d doubts; want %v, %v, %d", tt.name, w.margin, w.testAfter, w.doubts, tt.margin, tt.next, tt.doubts)
 		}
 	}
@@ -833,7 +833,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 			w.climb = 1
 		}
 		w.low, w.high, w.size, w.proven = time.Minute, time.Minute, amounts{100, 100, 0}, amounts{70, 0, 0}
-		v := view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, calm: tt.calm}
+		v := view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, lastBlock: 1, open: seconds(tt.calm)}
 		w.answered(v)
 		if math.Abs(w.climb-tt.climb) > 1e-6 || w.size[attempts] != tt.size || w.size[cost] != tt.size || w.proven[attempts] != tt.proven || w.untested != tt.untests {
 			t.Errorf("%s: climb %.4f, size %v, proven %v, %v untested; want %.4f, %v, %v, %v", tt.name, w.climb, w.size, w.proven[attempts], w.untested, tt.climb, tt.size, tt.proven, tt.untests)
@@ -841,7 +841,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 	}
 	large := window{untested: 499, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{200, 200, 0}}
 	for i, want := range []float64{1, 1.0025} {
-		if large.answered(view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, calm: 99}); large.climb != want {
+		if large.answered(view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); large.climb != want {
 			t.Errorf("after %d attempts a window of 200 is tested with %v, want %v", 500+i, large.climb, want)
 		}
 	}
@@ -850,7 +850,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 		t.Errorf("a size of less than one attempt is not trusted after ten: %v", dear.proven)
 	}
 	few := window{untested: 26, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}}
-	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, calm: 99}); few.climb != 1.25 {
+	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); few.climb != 1.25 {
 		t.Errorf("a window of two is tested with %v, want 1.25", few.climb)
 	}
 	few.climb = 1.2

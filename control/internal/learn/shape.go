@@ -185,7 +185,7 @@ func (t *advertised) seen(others float64) {
 	others = max(0, others)
 	t.surge = max(0.9*t.surge, others-t.others)
 	if t.grain > 1 && others > t.others {
-		others = t.others + doubtedShare*(others-t.others) // mostly rounding
+		others = t.others + doubtedShare*(others-t.others) // most of the increase is rounding
 	}
 	t.others = others
 }

@@ -49,7 +49,7 @@ const (
 	// what was before may have been under another limit.
 	paceSpan, paceIntervals = time.Minute, 100
 	// A refusal before the part tooEarly of a climb comes too early, so the next climb starts
-	// lower; one after the part confirms confirms the bracket. The logarithm of the step down
+	// lower; one after the part confirms supports the bracket. The logarithm of the step down
 	// is from minStep to maxStep.
 	tooEarly, confirms = 0.25, 0.6
 	minStep, maxStep   = 0.0125, 1.4

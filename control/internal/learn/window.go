@@ -194,7 +194,7 @@ func (w *window) calm(v view) bool {
 	if !v.punished {
 		blocks = min(blocks, firstTestAfterBlocks*w.testAfter)
 	}
-	return v.calm > blocks
+	return v.calm() > blocks
 }
 
 // maxUntested returns the number of attempts after which a test starts at the latest.
@@ -322,7 +322,7 @@ func (w *window) uneven(v view, tested bool) {
 		return
 	}
 	w.margin = min(0.15, 1.5*w.margin+0.003)
-	if w.doubts++; v.calm*v.lastBlock > w.high.Seconds() {
+	if w.doubts++; v.calm()*v.lastBlock > w.high.Seconds() {
 		w.doubts = 0
 	}
 }
