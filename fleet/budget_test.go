@@ -49,7 +49,8 @@ func openBudget(t testing.TB, from governor.Fleet, o quota.FleetOptions, global 
 	return g
 }
 
-// patient is a server of budgets whose answer is never too late: on a busy machine it may be.
+// patient is a server of budgets whose answer is too late after a minute only: on a busy machine it
+// takes long. One that never comes has to end too, also where the client does not notice its loss.
 type patient struct {
 	governor.Fleet
 	reserve atomic.Int64 // of the day's calls in the last answer, which are the last budget
@@ -65,7 +66,9 @@ func budgetsAt(t testing.TB, address, name string) *patient {
 }
 
 func (p *patient) Exchange(ctx context.Context, x *quota.Exchange) (*quota.Exchanged, error) {
-	a, err := p.Fleet.Exchange(context.WithoutCancel(ctx), x)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	a, err := p.Fleet.Exchange(ctx, x)
 	if err == nil && len(a.Budgets) > 0 {
 		p.reserve.Store(a.Budgets[len(a.Budgets)-1].Reserve)
 	}
