@@ -249,7 +249,7 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 		}
 	}
 	b := block{refusals: 9, wait: 60 * sec, outage: true}
-	if got := b.next(time.Hour, 0, 0, 0, 0, 0, nil); got <= outageLongest {
+	if got := (&canaryPlan{block: &b, now: time.Hour}).next(); got <= outageLongest {
 		t.Errorf("an hour into an outage a canary goes each %v: it may keep a penalty alive", got)
 	}
 }

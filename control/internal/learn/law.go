@@ -12,7 +12,11 @@
 //	fit       windows of any length and unit in which as much was in use at each refusal (episodes)
 //	period    windows that begin anew at fixed instants, or are counted in periods (spans)
 //	flight    so many attempts under way at once
-//	block     the silence after a refusal, its canaries, and penalties
+//	block     the silence after a refusal
+//	canary    when the next canary of a block goes
+//	wait      which advertised waits are right
+//	penalty   blocks that last longer than any limit explains
+//	usual     the lengths that windows usually have, and when they end
 //	advertise limits that response headers name, and shape: how their units come back
 //	limit     what all limits can do, and which one a refusal is blamed on
 //	state     what goes when: the states and their moves
@@ -394,69 +398,6 @@ func (l *Law) pace(v view, t time.Duration) float64 {
 	lately := max(v.h.until(attempts, t)-v.h.until(attempts, from)+1, 1) / max((t-from).Seconds(), 0.05)
 	from = max(l.freed, l.began, t-max(paceSpan, paceIntervals*l.shown))
 	return max(lately, (v.h.until(attempts, t)-v.h.until(attempts, from))/max((t-from).Seconds(), 1))
-}
-
-// plan sets the instant of the next canary: after an advertised wait, when the blamed limit
-// predicts room, or as block.next says. What may be an outage and what others may have used
-// up bound it.
-func (l *Law) plan(f refusal) {
-	b := &l.block
-	v := l.view()
-	expected, sure := l.clock, false
-	if b.blamed >= 0 {
-		if at := l.limits[b.blamed].free(v, 1); at != never {
-			expected = max(expected, at)
-		}
-		w, ok := l.limits[b.blamed].(*window)
-		sure = ok && !w.lone
-		if ok && w.lone && b.refusals == 1 && b.paced {
-			expected = l.clock // a rate explains the refusal too: the canary finds out
-		} else if ok && w.lone && b.refusals == 1 {
-			at := v.h.newest(w.unit, f.sent, w.size[w.unit]) + w.low
-			expected = max(expected, l.clock+(at-l.clock)/2) // half of the wait: it may be shorter
-		} else if ok && w.even { // the refused attempt may count, and part of a unit be missing
-			expected = max(expected, l.clock+time.Duration(evenWait*w.interval(v)))
-		} else if ok && !w.lone && !w.settled() {
-			low, high := w.between(v, b)
-			expected = b.within(l.clock, low, high, time.Duration(l.trip), l.freed, l.cfg.Phase, l.likely)
-		}
-	}
-	trip := time.Duration(l.trip)
-	if b.refusals == 1 && l.flying > 1 {
-		trip = max(trip, time.Duration(l.latency)) // most attempts in flight have returned then
-	}
-	if b.explained && b.refusals == 1 {
-		b.expected = l.advertised(l.clock, 1) - l.clock
-	}
-	b.exact = b.newly(f.wait)
-	if f.wait > 0 {
-		b.lastWait = f.wait
-	}
-	if b.exact {
-		b.wait = f.wait + trip
-	} else {
-		b.wait = min(b.next(l.clock, trip, expected, l.freed, l.cfg.Phase, l.penaltyWait(), l.likely), l.latest())
-		if !sure {
-			b.wait = b.awaits(l.clock, trip, l.freed, l.cfg.Phase, l.likely)
-		}
-	}
-	if !f.limited && f.wait == 0 && l.longs < usualStyle && b.began-l.began > maxUnsure {
-		b.wait = min(b.wait, max(maxUnsure, (l.clock-b.noticed)/2)) // it may be an outage
-	}
-	if b.explained && b.refusals > 1 { // less is left than expected: refusals may count
-		b.wait = max(b.wait, l.allBack()-l.clock)
-	}
-	if b.explained && b.refusals > 1 && !b.punished { // others came first
-		b.wait = min(b.wait, max(b.contended(), 2*(l.advertised(l.clock, 1)-l.clock)))
-	}
-	if b.wait = max(b.wait, f.wait+trip); b.refusals > 1 && !b.outage {
-		b.wait += b.apart(l.clock)
-	}
-	b.wait = max(min(b.wait, maxSilence), f.wait+trip)
-	if b.refusals == 1 {
-		b.least = trip * 12 / 10
-	}
-	b.resume = l.clock + b.wait
 }
 
 // After estimates how long after the next attempt one is sent that has n before it: each

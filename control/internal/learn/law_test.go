@@ -168,7 +168,7 @@ func TestWhenACanaryGoes(t *testing.T) {
 		most := tt.want + 5*ms
 		if b.refusals > 1 && !b.outage {
 			most = max(maxSilence, tt.f.wait+100*ms)
-			if apart := (&block{wait: tt.want}).apart(l.clock); apart < tt.want/20 || tt.want+apart < most {
+			if apart := (&block{}).apart(l.clock, tt.want); apart < tt.want/20 || tt.want+apart < most {
 				most = tt.want + apart + 5*ms
 			}
 		}
@@ -224,11 +224,11 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		return b
 	}
 	for _, tt := range []struct {
-		name                 string
-		b                    block
-		trip, expected, from time.Duration
-		phase, penalty       time.Duration
-		want                 time.Duration
+		name             string
+		b                block
+		trip, room, from time.Duration
+		phase, penalty   time.Duration
+		want             time.Duration
 	}{
 		{"the first", block{refusals: 1, soonest: sec}, 100 * ms, 0, far, 0, 0, sec},
 		{"a long round trip", block{refusals: 1, soonest: sec}, 2 * sec, 0, far, 0, 0, 2400 * ms},
@@ -284,7 +284,8 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"at most a day", block{refusals: 2, wait: 4 * sec}, 0, 0, far, 0, 30 * time.Hour, 24 * time.Hour},
 	} {
 		b := hours(tt.b)
-		if got := b.next(0, tt.trip, tt.expected, tt.from, tt.phase, tt.penalty, nil); (got - tt.want).Abs() > ms {
+		p := canaryPlan{block: &b, trip: tt.trip, room: tt.room, from: tt.from, phase: tt.phase, penalty: tt.penalty}
+		if got := p.next(); (got - tt.want).Abs() > ms {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

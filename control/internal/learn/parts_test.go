@@ -325,10 +325,10 @@ func TestABlockThatARoundTripExplainsIsNotLong(t *testing.T) {
 
 func TestCanariesComeAtGrowingWaits(t *testing.T) {
 	for _, tt := range []struct {
-		name     string
-		b        block
-		expected time.Duration
-		want     time.Duration
+		name string
+		b    block
+		room time.Duration
+		want time.Duration
 	}{
 		{"the first after a second", block{refusals: 1, soonest: sec}, 0, sec},
 		{"or sooner", block{refusals: 1, soonest: sec / 4}, 0, sec / 4},
@@ -346,7 +346,8 @@ func TestCanariesComeAtGrowingWaits(t *testing.T) {
 		{"and at most half a minute", block{refusals: 9, wait: 25 * sec, outage: true}, 0, 30 * sec},
 	} {
 		// Half past an hour and a bit: no common instant is near.
-		if got := tt.b.next(0, 0, tt.expected, -7*time.Hour, 1801*sec, 0, nil); got < tt.want || got > 2*tt.want {
+		p := canaryPlan{block: &tt.b, room: tt.room, from: -7 * time.Hour, phase: 1801 * sec}
+		if got := p.next(); got < tt.want || got > 2*tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}

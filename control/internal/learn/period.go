@@ -133,10 +133,6 @@ func (s *spans) fit(v view, length time.Duration, clock bool) (fit, bool) {
 	return f, true
 }
 
-// begins returns when the last window of that length began, if one begins at phase before
-// instant 0.
-func begins(t, length, phase time.Duration) time.Duration { return t - (t+phase)%length }
-
 // counter returns what is in use at t of a window that the provider counts in periods from
 // an instant on: attempts of the period before leave evenly, in no order. A refused attempt
 // counts with that weight.

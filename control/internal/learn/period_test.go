@@ -220,7 +220,8 @@ func TestACanaryWaitsForTheEndOfAConfiguredWindow(t *testing.T) {
 		{"not in a block that an advertised limit explains", block{refusals: 3, wait: 9 * sec, began: 75 * sec, explained: true}, minute, 88 * sec, 9 * sec},
 		{"nor if none is configured", block{refusals: 3, wait: 9 * sec, began: 75 * sec}, nil, 88 * sec, 9 * sec},
 	} {
-		if got := tt.b.awaits(tt.now, 0, 50*sec, 0, tt.likely); got != tt.want {
+		p := canaryPlan{block: &tt.b, now: tt.now, from: 50 * sec, likely: tt.likely}
+		if got := p.awaits(tt.b.wait); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -259,7 +260,8 @@ func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
 		{111 * sec, 114 * sec, 112500 * ms, nil},
 		{90 * sec, 95 * sec, 100 * sec, nil}, // over
 	} {
-		if got := b.within(100*sec, tt.low, tt.high, 0, 0, 0, tt.likely); (got - tt.want).Abs() > 130*ms {
+		p := canaryPlan{block: &b, now: 100 * sec, likely: tt.likely}
+		if got := p.within(tt.low, tt.high); (got - tt.want).Abs() > 130*ms {
 			t.Errorf("from %v to %v: at %v, want %v", tt.low, tt.high, got, tt.want)
 		}
 	}
@@ -277,7 +279,8 @@ func TestACanaryHalvesTheBracketUnlessAUsualInstantIsInIt(t *testing.T) {
 		{"nothing is left of it", 100 * sec, 110 * sec, 110 * sec, 0, 100 * sec, 0},
 	} {
 		b.began = tt.began
-		if got := b.within(100*sec, tt.low, tt.high, 0, tt.from, tt.phase, nil); got != tt.want {
+		p := canaryPlan{block: &b, now: 100 * sec, from: tt.from, phase: tt.phase}
+		if got := p.within(tt.low, tt.high); got != tt.want {
 			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -217,15 +217,16 @@ func TestMoreInFlightDuringASteepClimbIsNoEvidence(t *testing.T) {
 }
 
 func TestClientsRefusedTogetherSeparate(t *testing.T) {
-	b := block{wait: 10 * sec}
+	const wait = 10 * sec
+	var b block
 	for _, tick := range []time.Duration{ms, 1 << 20} { // nanoseconds by which the canaries differ
 		seen := make(map[time.Duration]bool)
 		for i := range 8 {
-			d := b.apart(time.Minute + time.Duration(i)*tick)
-			if d < 0 || d > b.wait/4 {
-				t.Errorf("%v later, must be at most a quarter of %v", d, b.wait)
+			d := b.apart(time.Minute+time.Duration(i)*tick, wait)
+			if d < 0 || d > wait/4 {
+				t.Errorf("%v later, must be at most a quarter of %v", d, wait)
 			}
-			seen[d.Round(b.wait/100)] = true
+			seen[d.Round(wait/100)] = true
 		}
 		if len(seen) < 6 {
 			t.Errorf("8 clients that are %v apart go at %d instants", tick, len(seen))
@@ -233,7 +234,7 @@ func TestClientsRefusedTogetherSeparate(t *testing.T) {
 	}
 	b.aimed = true
 	for i := range 8 {
-		if d := b.apart(time.Minute + time.Duration(i)*ms); d < 0 || d > sec {
+		if d := b.apart(time.Minute+time.Duration(i)*ms, wait); d < 0 || d > sec {
 			t.Errorf("%v after a minute ended, must be a second at most", d)
 		}
 	}

@@ -141,6 +141,11 @@ func (w *window) oldest(v view, b *block, u unit, part float64) time.Duration {
 	return v.h.newest(u, b.began, n)
 }
 
+// filled returns when the last units were used, up to t, that fill a part of the window.
+func (w *window) filled(v view, t time.Duration, part float64) time.Duration {
+	return v.h.newest(w.unit, t, part*w.size[w.unit])
+}
+
 // sent sets when the next attempt of an even window is due. An attempt that was late delays
 // none after it, since the provider counts no more because of it.
 func (w *window) sent(now time.Duration) {

@@ -1,0 +1,72 @@
+package learn
+
+import "time"
+
+// waits records whether advertised waits are right. Some providers send milliseconds
+// instead of seconds.
+type waits struct {
+	unit float64 // divisor of waits; 0 if unknown
+	sane int     // blocks with a plausible wait
+	// lengthened says that attempts of a burst were refused with longer and longer waits, the
+	// newest of which is longer than any penalty and ends at no usual instant.
+	lengthened bool
+	odd        bool          // the newest wait ends at no usual instant
+	shortest   time.Duration // in the refusals of this burst
+}
+
+// heard records the wait in the first refusal of a block. After some plausible waits a long
+// one is trusted too: calls may lengthen a ban, and so would a canary.
+func (w *waits) heard(wait time.Duration) {
+	if wait >= time.Second && !w.doubts(wait) {
+		w.sane++
+	}
+	if w.sane >= saneWaits && w.unit == 0 {
+		w.unit = 1
+	}
+}
+
+// believed returns how much of a wait to observe. For the first doubtful wait that is what
+// it would be in the other unit, or the length of a long penalty if it may have been cut or
+// a burst has lengthened it; then a canary finds out.
+func (w *waits) believed(wait time.Duration) time.Duration {
+	switch {
+	case w.lengthened, w.doubts(wait) && wait >= unbelievable:
+		return penaltyLongest
+	case w.doubts(wait):
+		return max(firstCanary, wait/millisPerSecond+wait/millisPerSecond/10)
+	case w.unit > 0:
+		return time.Duration(float64(wait) / w.unit)
+	}
+	return wait
+}
+
+// doubts reports whether a wait may have another unit: it is so long that it may have been
+// cut, or too long for a penalty and ends when no usual window does.
+func (w *waits) doubts(wait time.Duration) bool {
+	return w.unit == 0 && (wait >= unbelievable || w.odd && wait > penaltyLongest)
+}
+
+// ends reports whether a wait from now is one that providers mean: a whole number of
+// minutes, a round number of seconds such as 5000, or until a usual window ends that began with the clock,
+// with the first attempt or at the last release.
+func (l *Law) ends(now, wait time.Duration) bool {
+	near := func(d, length time.Duration) bool { return (d - length).Abs() <= usualEnd }
+	for _, round := range [...]time.Duration{time.Minute, 10_000 * time.Second, 1000 * time.Second} {
+		if (wait+time.Second)%round <= 2*time.Second { // dates have whole seconds
+			return true
+		}
+		if round > time.Minute && wait > round {
+			break
+		}
+	}
+	for _, u := range l.likely.lengths() {
+		if u < penaltyLongest {
+			continue
+		}
+		end := now + wait
+		if since := (end + l.cfg.Phase + usualEnd) % u; since <= 2*usualEnd || near(wait, u) || near(end-l.began, u) || near(end-l.freed, u) {
+			return true
+		}
+	}
+	return false
+}
