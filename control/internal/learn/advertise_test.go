@@ -3,82 +3,10 @@ package learn
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 )
-
-// provider responds with the headers of one limit, of any size and shape.
-type provider struct {
-	shape  shape
-	units  float64
-	length time.Duration // of a window; for a bucket, the time to fill
-	round  time.Duration // of resets
-	named  bool          // with names like a bucket's
-	stated bool          // resets are durations with a unit
-	alike  bool          // too much like another shape to tell
-	whole  time.Duration // when a bucket is full or a window ends
-	sent   []time.Duration
-}
-
-// arrives handles an attempt at now. It returns the reported limit and whether the attempt
-// is admitted.
-func (p *provider) arrives(now time.Duration) (Fact, bool) {
-	used, reset, ok := 0.0, time.Duration(0), false
-	switch p.shape {
-	case bucket:
-		each := time.Duration(float64(p.length) / p.units)
-		p.whole = max(p.whole, now)
-		if ok = p.whole+each <= now+p.length; ok {
-			p.whole += each
-		}
-		reset = p.whole - now
-		used = math.Ceil(float64(reset) / float64(each))
-	case fixed:
-		if now >= p.whole {
-			p.whole, p.sent = now+p.length, nil
-		}
-		if ok = float64(len(p.sent)) < p.units; ok {
-			p.sent = append(p.sent, now)
-		}
-		used, reset = float64(len(p.sent)), p.whole-now
-	case sliding:
-		for len(p.sent) > 0 && p.sent[0]+p.length <= now {
-			p.sent = p.sent[1:]
-		}
-		if ok = float64(len(p.sent)) < p.units; ok {
-			p.sent = append(p.sent, now)
-		}
-		used, reset = float64(len(p.sent)), p.sent[len(p.sent)-1]+p.length-now
-	}
-	reset = (reset + p.round - 1) / p.round * p.round
-	return Fact{Name: "requests", Refills: p.named, Quota: p.units, Remaining: p.units - used, Window: -1, Reset: reset, Precise: p.stated}, ok
-}
-
-// holds runs the law against a provider. there and back are the latencies of request and
-// response.
-func (p *provider) holds(l *Law, there, back, until time.Duration) (admitted, refused int) {
-	for now := time.Duration(0); ; {
-		now = max(now+ms, l.Hold(now, 1))
-		if !l.Answered() {
-			now += sec
-		}
-		if now >= until {
-			return admitted, refused
-		}
-		l.Sent(now, 1)
-		f, ok := p.arrives(now + there)
-		o := Outcome{Sent: now, Now: now + there + back, Class: Admitted, Estimate: 1, Cost: 1}
-		if admitted++; !ok {
-			o.Class = Refused
-			admitted, refused = admitted-1, refused+1
-		}
-		l.Advertise(now, o.Now, !ok, f)
-		l.Observe(o)
-		now = o.Now
-	}
-}
 
 func TestAnAdvertisedLimitIsHeldByTheShapeOfItsResets(t *testing.T) {
 	for _, tt := range []struct {
@@ -113,91 +41,6 @@ func TestAnAdvertisedLimitIsHeldByTheShapeOfItsResets(t *testing.T) {
 	}
 }
 
-func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
-	v := view{now: 100 * sec, last: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
-	for _, tt := range []struct {
-		name   string
-		shape  shape
-		shared bool
-		margin float64 // not used since a refusal
-		left   float64
-		want   time.Duration // interval between attempts
-	}{
-		{"it is refused no more", fixed, true, 0, 40, 0},
-		{"alone", fixed, false, grazed, 40, 0},
-		{"a window", fixed, true, grazed, 40, 400 * ms},
-		{"of which little is left", fixed, true, grazed, 4, 4 * sec},
-		{"a bucket", bucket, true, grazed, 40, 800 * ms},
-		{"a bucket that was never refused, and that others use", bucket, false, 0, 40, 800 * ms},
-		{"of which little is left: others leave more than that", bucket, false, 0, 4, 4 * sec / 3},
-		{"a sliding window that was never refused", sliding, false, 0, 40, time.Minute / 12 / 40},
-	} {
-		a := advertised{taken: 30, during: 60, others: 40, longest: time.Minute, share: 1, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
-		for s := range a.errors {
-			a.errors[s] = 2
-		}
-		if got := a.free(v, 1) - v.now; (got - tt.want).Abs() > time.Millisecond {
-			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
-		}
-	}
-	tokens := advertised{perCost: true, share: 1, taken: 30, during: 60, shaper: newShaper(bucket), quota: 80, left: 40, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
-	for s := range tokens.errors {
-		tokens.errors[s] = 2
-	}
-	if got := tokens.free(v, 1) - v.now; got != 0 {
-		t.Errorf("what is under way on a limit on cost is taken for the use of others: the next goes %v after the last", got)
-	}
-	tokens.taken = 200
-	calls := tokens
-	calls.perCost = false
-	if got, want := tokens.pace(), calls.pace(); math.Abs(got-0.1) > 1e-9 || math.Abs(want-0.6) > 1e-9 {
-		t.Errorf("of 2 a second, which others take all, %v are waited for where the limit is on cost, want 0.1; %v where it is on calls, want 0.6", got, want)
-	}
-	v.punished = true
-	for _, tt := range []struct {
-		quota, left float64
-		want        time.Duration
-	}{{80, 39, 300 * ms}, {80, 41, 0}, {2, 2, 0}} {
-		a := advertised{shaper: newShaper(bucket), quota: tt.quota, left: tt.left, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
-		if got := a.free(v, 1) - v.now; got < tt.want || tt.want == 0 && got != 0 {
-			t.Errorf("under a penalty the next of %v, of which %v are left, goes %v after the last, want %v or more, or at once while much is left or few can be under way at a refusal", tt.quota, tt.left, got, tt.want)
-		}
-	}
-}
-
-func TestTheUseOfAdvertisedLimits(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		p    provider
-		want [3]Use // after ten attempts in ten seconds, half a window later, and a whole one
-	}{
-		{"a fixed window", provider{shape: fixed, units: 10, length: time.Minute, round: ms}, [3]Use{{10, 60 * sec}, {10, 60 * sec}, {0, 0}}},
-		{"a sliding window", provider{shape: sliding, units: 10, length: time.Minute, round: ms}, [3]Use{{10, 60 * sec}, {10, 60 * sec}, {0, 0}}},
-		{"a bucket", provider{shape: bucket, units: 10, length: time.Minute, round: ms, named: true}, [3]Use{{9, 0}, {4, 0}, {0, 0}}},
-	} {
-		l := New(Config{Ceiling: ms, Initial: ms, Slowest: time.Hour})
-		now := time.Duration(0)
-		for i := range 10 {
-			now = time.Duration(i) * sec
-			l.Sent(now, 1)
-			f, _ := tt.p.arrives(now)
-			l.Advertise(now, now+ms, false, f)
-			l.Observe(Outcome{Sent: now, Now: now + ms, Class: Admitted, Estimate: 1, Cost: 1})
-		}
-		for i, want := range tt.want {
-			at := now + 100*ms + time.Duration(i)*32*sec
-			uses := l.Uses(at, nil)
-			if len(uses) != 1 {
-				t.Fatalf("%s: %d limits are in use", tt.name, len(uses))
-			}
-			got := uses[0]
-			if wait := max(0, want.Free-at); math.Abs(got.Used-want.Used) > 1 || (max(0, got.Free-at)-wait).Abs() > sec {
-				t.Errorf("%s: at %v %.1f are in use and room in %v, want %.0f and %v", tt.name, at, got.Used, got.Free-at, want.Used, wait)
-			}
-		}
-	}
-}
-
 func TestPlentyIsLeftOfAnUnusedLimit(t *testing.T) {
 	for _, tt := range []struct {
 		quota, left, spent float64
@@ -207,80 +50,6 @@ func TestPlentyIsLeftOfAnUnusedLimit(t *testing.T) {
 		if got := l.plenty(); got != tt.want {
 			t.Errorf("%v of %v left, %v sent since: plenty %v", tt.left, tt.quota, tt.spent, got)
 		}
-	}
-}
-
-func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
-	room := []advertised{{shaper: newShaper(fixed), quota: 6000, left: 5900}}
-	for _, tt := range []struct {
-		name string
-		l    Law
-		f    refusal
-		want bool
-	}{
-		{"429 is how it refuses", Law{limited: true}, refusal{others: 9}, true},
-		{"this is one", Law{limited: true}, refusal{limited: true}, false},
-		{"its refusals carry a wait, this does not", Law{givesWaits: true}, refusal{}, true},
-		{"nothing is known", Law{}, refusal{}, false},
-		{"there is room, at the usual number under way", Law{headers: room}, refusal{others: 2}, true},
-		{"there is room, at a number that is rare", Law{headers: room}, refusal{others: 30}, false},
-		{"there is room, in the ramp", Law{headers: room, block: block{ramping: true}}, refusal{others: 2}, false},
-		{"but outages are over at once here", Law{headers: room, blips: maxBlips}, refusal{others: 2}, false},
-		{"they were, but not often", Law{headers: room, blips: maxBlips - 1}, refusal{others: 2}, true},
-		{"it says for how long", Law{headers: room, limited: true}, refusal{others: 2, wait: sec}, false},
-		{"a canary is refused, as in the outage before", Law{block: block{refusals: 2, outage: true}}, refusal{others: 9}, true},
-		{"a canary is refused, and there was no outage", Law{headers: room, block: block{refusals: 2}}, refusal{others: 2}, false},
-	} {
-		for range 100 {
-			tt.l.crowd.sent(4)
-		}
-		tt.l.allAdmitted = 1000
-		if got := tt.l.outage(tt.f); got != tt.want {
-			t.Errorf("%s: outage %v", tt.name, got)
-		}
-	}
-	for more, want := range map[int]bool{1: false, 2: true} { // 1.5 of 15, and 2.5
-		l := Law{headers: room}
-		for i := range 14 {
-			l.crowd.sent(map[bool]int{true: 5}[i < more])
-		}
-		if got := l.outage(refusal{others: 5}); got != want {
-			t.Errorf("%d of 14 attempts were sent with as many under way: outage %v", more, got)
-		}
-	}
-	b := block{refusals: 9, wait: 60 * sec, outage: true}
-	if got := (&canaryPlan{block: &b, now: time.Hour}).next(); got <= outageLongest {
-		t.Errorf("an hour into an outage a canary goes each %v: it may keep a penalty alive", got)
-	}
-}
-
-// A steady client of a sliding window sees about the same reset in each response, as it
-// would with a bucket. The latency of responses varies, which must not make it look like a
-// bucket.
-func TestVaryingLatencyDoesNotLookLikeABucket(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 1))
-	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-	p := provider{shape: sliding, units: 60, length: time.Minute, round: ms, named: true}
-	refused := 0
-	for now := time.Duration(0); now < 20*time.Minute; {
-		now = max(now+1020*ms, l.Hold(now, 1)) // a budget of its own limits it to 59 a minute
-		l.Sent(now, 1)
-		took := time.Duration(200+random.IntN(400)) * ms
-		f, ok := p.arrives(now + took)
-		f.Reset -= time.Duration(random.IntN(300)) * ms // as another client's request may have arrived meanwhile
-		o := Outcome{Sent: now, Now: now + took, Class: Admitted, Estimate: 1, Cost: 1}
-		if !ok {
-			o.Class = Refused
-			refused++
-		}
-		l.Advertise(now, o.Now, !ok, f)
-		l.Observe(o)
-		if a := &l.headers[0]; now > 2*time.Minute && a.shape != sliding {
-			t.Fatalf("at %v: shape %d, want %d; %v wrong", now, a.shape, sliding, a.errors)
-		}
-	}
-	if refused > 0 {
-		t.Errorf("%d refused, want none", refused)
 	}
 }
 
@@ -335,156 +104,6 @@ func TestASlowAnswerIsNoChangeOfTheReset(t *testing.T) {
 		if at := l.Hold(now, 1); at > max(now, a.sent+sec) {
 			t.Errorf("with %d of 60 left, the next attempt goes after %v, want at most the second of the beginning: %+v", a.left, at-a.sent, l.headers[0].shaper)
 		}
-	}
-}
-
-func TestTheWaitsOfTheNextAttemptsAreEstimated(t *testing.T) {
-	v := &history{}
-	for i := range 6 {
-		v.add(time.Duration(95+i)*sec, amounts{1, 1, 0})
-	}
-	minute := newWindow(0, amounts{10, 10, 0}, sec, time.Minute, time.Minute, sec, 1)
-	minute.lone = false
-	bucketed := func(left float64) []advertised {
-		return []advertised{{shaper: newShaper(bucket), quota: 60, left: left, slow: 1.0 / 30, fast: 1, at: 0, whole: 200 * sec, share: 1}}
-	}
-	for _, tt := range []struct {
-		name    string
-		state   state
-		limits  []limit
-		headers []advertised
-		n       float64
-		want    time.Duration
-	}{
-		{"nothing is known: the ramp's pace", ramping, nil, nil, 4, 2 * sec},
-		{"nor after a refusal", holding, nil, nil, 4, 2 * sec},
-		{"a window with room for four, in the ramp", ramping, []limit{minute}, nil, 4, 2 * sec},
-		{"before the first answer", starting, []limit{minute}, nil, 4, 2 * sec},
-		{"no longer than the longest interval for each", holding, []limit{newRate(0, slowest, slowest)}, nil, 4, 4 * time.Hour},
-		{"nor than there is time", holding, []limit{newRate(0, slowest, slowest)}, nil, 1e9, never / 2},
-		{"a window with room for four", holding, []limit{minute}, nil, 4, 4 * ms},
-		{"and those after them, at its mean rate", holding, []limit{minute}, nil, 6, 12 * sec},
-		{"an advertised bucket with 57 left", ramping, nil, bucketed(57), 29, 14500 * ms},
-		{"one with none left", ramping, nil, bucketed(0), 29, 29 * 30 * sec},
-		{"what an advertised window lacks comes at once", holding, []limit{minute}, []advertised{{shaper: newShaper(fixed), quota: 60, at: 0, whole: 200 * sec, share: 1}}, 4, 4 * ms},
-	} {
-		l := New(Config{Ceiling: ms, Initial: 500 * ms, Slowest: time.Hour})
-		l.state, l.limits, l.headers, l.h, l.clock = tt.state, tt.limits, tt.headers, *v, 100*sec
-		if got := l.After(tt.n); (got - tt.want).Abs() > ms {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
-	}
-}
-
-// Some providers send milliseconds instead of seconds. One canary finds out.
-func TestAnImplausibleWaitIsTested(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		waits []time.Duration // in the first refusals of blocks
-		truth float64         // their divisor
-		last  time.Duration   // the time without an attempt in the last block
-		tried int             // canaries that were refused
-		unit  float64         // stored for a warm start
-	}{
-		{"almost a day is believed", []time.Duration{24*time.Hour - sec}, 1, 24*time.Hour - sec, 0, 0},
-		{"a day may be the rest of more, and costs a canary", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 1, 1},
-		{"or 15 minutes", []time.Duration{24 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
-		{"a longer one that is true costs a canary", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 1, 1},
-		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 1, 1},
-		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
-		{"those after it cost what they mean", []time.Duration{48 * time.Hour, 300 * sec}, millisPerSecond, 300 * ms, 0, millisPerSecond},
-		{"an hour and a half is believed", []time.Duration{90 * time.Minute}, 1, 90 * time.Minute, 0, 0},
-		{"any number of seconds is, if penalties are as long", []time.Duration{877 * sec}, 1, 877 * sec, 0, 0},
-		{"a longer one that no window explains costs a canary", []time.Duration{4217 * sec}, 1, 4217 * sec, 1, 1},
-		{"but one alone, too", []time.Duration{4217 * sec, 5003 * sec}, 1, 5003 * sec, 1, 1},
-		{"or little, if it has another unit", []time.Duration{4217 * sec}, millisPerSecond, 4638 * ms, 0, millisPerSecond},
-		{"as do those after it", []time.Duration{4217 * sec, 93 * sec}, millisPerSecond, 93 * ms, 0, millisPerSecond},
-		{"after two that can be believed it is believed", []time.Duration{sec, sec, 48 * time.Hour}, 1, 48 * time.Hour, 0, 1},
-	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		now, tried, block := time.Duration(0), 0, time.Duration(0)
-		for _, wait := range tt.waits {
-			now += time.Hour
-			l.Sent(now, 1)
-			l.Observe(Outcome{Sent: now, Now: now, Class: Refused, RetryAfter: wait})
-			began, over := now, now+time.Duration(float64(wait)/tt.truth)
-			for l.Waiting() {
-				now = max(now+l.Believed(wait-time.Duration(float64(now-began)*tt.truth)), l.Hold(now, 1))
-				l.Sent(now, 1)
-				o := Outcome{Sent: now, Now: now, Class: Admitted}
-				if now < over {
-					tried++
-					o.Class, o.RetryAfter = Refused, time.Duration(float64(over-now)*tt.truth)
-				}
-				l.Observe(o)
-			}
-			block = now - began
-		}
-		if off := block - tt.last; off < 0 || off > sec+tt.last/50 || tried != tt.tried || l.Store().WaitUnit != tt.unit {
-			t.Errorf("%s: nothing goes for %v, want %v; %d canaries refused, want %d; unit %v, want %v",
-				tt.name, block, tt.last, tried, tt.tried, l.Store().WaitUnit, tt.unit)
-		}
-	}
-}
-
-func TestUsualWindowsExplainALongWait(t *testing.T) {
-	const now = 1234 * sec
-	for _, tt := range []struct {
-		name string
-		wait time.Duration
-		want bool
-	}{
-		{"whole minutes", 17 * time.Minute, true},
-		{"thousands of seconds", 5000 * sec, true},
-		{"tens of thousands", 20_000 * sec, true},
-		{"eleven thousand, which may be milliseconds", 11_000 * sec, false},
-		{"minutes by a date, which has whole seconds", 17*time.Minute - 600*ms, true},
-		{"until an hour after the first attempt", time.Hour + 100*sec - now, true},
-		{"until a day after the last release", 24*time.Hour + 507*sec - now, true},
-		{"until the clock strikes", 2*time.Hour - 400*sec - now + 3*sec, true},
-		{"neither", 4217 * sec, false},
-		{"an hour after the first attempt, and some seconds", time.Hour + 105*sec - now, true},
-		{"and some more", time.Hour + 105*sec + ms - now, false},
-		{"some seconds after the clock strikes", 2*time.Hour - 395*sec - now, true},
-		{"some more", 2*time.Hour - 395*sec + ms - now, false},
-		{"ten", 2*time.Hour - 390*sec - now, false},
-		{"whole minutes and a second", 17*time.Minute + sec, true},
-		{"and more than that", 17*time.Minute + sec + ms, false},
-		{"whole minutes and two seconds", 17*time.Minute + 2*sec, false},
-		{"whole minutes but for a second and a half", 17*time.Minute - 1500*ms, false},
-		{"about a quarter of an hour", 15*time.Minute + 3*sec, true},
-	} {
-		l := Law{cfg: Config{Phase: 400 * sec}, began: 100 * sec, freed: 507 * sec}
-		if got := l.ends(now, tt.wait); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
-	}
-}
-
-// Others use up the limit each time before a canary arrives, until once they do not. The
-// canaries become rarer, up to one a minute.
-func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
-	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-	now := time.Duration(0)
-	for n := range 40 {
-		at := l.Hold(now, 1)
-		low, high := sec, minContended
-		switch {
-		case n > 11:
-			low, high = maxContended, maxContended
-		case n > 5:
-			low, high = minContended<<(n/2-1), minContended<<(n/2-1)
-		case n > 4:
-			low, high = minContended, 2*minContended
-		}
-		if wait := at - now; n > 0 && (wait < low || wait > high*5/4+sec) {
-			t.Fatalf("after %d refusals the next attempt goes after %v, want %v to %v", n, wait, low, high*5/4+sec)
-		}
-		now = at
-		l.Sent(now, 1)
-		now += ms
-		l.Advertise(now-ms, now, true, Fact{Name: "requests", Quota: 1, Remaining: 0, Reset: 10 * ms, Window: -1})
-		l.Observe(Outcome{Sent: now - ms, Now: now, Class: Refused, RetryAfter: sec})
 	}
 }
 
@@ -606,21 +225,6 @@ func TestRoundedUnitsAreCountedByOurOwnUse(t *testing.T) {
 	}
 }
 
-// Refusals are fast, and responses of admitted attempts may take long.
-func TestWhatOthersUseIsForgottenWithSlowResponses(t *testing.T) {
-	h := &history{}
-	a := advertised{shaper: newShaper(sliding), name: "x", quota: 100, grain: 1, share: 1, at: -1, longest: 10 * sec, others: 40}
-	for n := range 400 {
-		now := time.Duration(n) * sec / 8
-		h.add(now, amounts{1, 1, 0})
-		used := h.used(attempts, now, 10*sec)
-		a.update(view{now: now + 2*sec, h: h, latency: 2e9}, now, false, Fact{Quota: 100, Remaining: 100 - used, Window: -1, Reset: 10 * sec})
-	}
-	if a.others > 1 {
-		t.Errorf("others use %.1f, and the responses count only our own attempts", a.others)
-	}
-}
-
 func TestARefusalThatOthersCausedIsNoEvidenceAgainstABucket(t *testing.T) {
 	for _, tt := range []struct {
 		own  int // of twenty
@@ -636,27 +240,6 @@ func TestARefusalThatOthersCausedIsNoEvidenceAgainstABucket(t *testing.T) {
 		}
 		if a.shape != tt.want {
 			t.Errorf("with %d of 20 units used by us: shape %d, want %d", tt.own, a.shape, tt.want)
-		}
-	}
-}
-
-// Resets that contradict a bucket's rate by far are those of a window.
-func TestResetsThatContradictABucket(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		quota float64
-		reset time.Duration // with three units used; with one it was a second
-		want  shape
-	}{
-		{"three return as soon as one", 4, sec, sliding},
-		{"three return later", 4, 3 * sec, bucket},
-		{"with two units the rounding explains it", 2, sec, bucket},
-	} {
-		a := advertised{shaper: newShaper(bucket), quota: tt.quota, grain: 1, fast: math.Inf(1)}
-		a.refill(1, sec, ms)
-		a.refill(min(3, tt.quota), tt.reset, ms)
-		if a.shape != tt.want {
-			t.Errorf("%s: shape %d, want %d", tt.name, a.shape, tt.want)
 		}
 	}
 }
@@ -694,22 +277,6 @@ func TestAFractionThatOthersUseTakesNoWholeUnit(t *testing.T) {
 		a := advertised{shaper: newShaper(sliding), quota: 5, longest: 10 * sec, share: 1, others: tt.others, perCost: tt.perCost}
 		if got := a.slide(v, 1) == v.now; got != tt.now {
 			t.Errorf("others use %v of 5 units, cost %v: the fifth attempt goes now: %v", tt.others, tt.perCost, got)
-		}
-	}
-}
-
-// Under a penalty a bucket is not drained at once. While it is nearly full, the little that
-// its resets show of the rate holds nothing back.
-func TestABucketIsSpreadUnderAPenaltyOnceHalfIsUsed(t *testing.T) {
-	for _, tt := range []struct {
-		left     float64
-		punished bool
-		spread   bool
-	}{{4473, true, false}, {2000, true, true}, {2000, false, false}} {
-		v := view{now: 10 * sec, h: &history{}, mean: amounts{1, 1, 0}, punished: tt.punished}
-		a := advertised{shaper: newShaper(bucket), quota: 4475, left: tt.left, slow: 1.0 / 2860, share: 1}
-		if got := a.apart(v, 1); (got > 0) != tt.spread {
-			t.Errorf("%.0f of 4475 left, penalty %v: the next attempt goes after %v", tt.left, tt.punished, got)
 		}
 	}
 }
@@ -975,26 +542,375 @@ func TestASlidingWindowOfManyUnitsKeepsSomeToSpare(t *testing.T) {
 	}
 }
 
-// Costs are reported as rounded down to thousands, so that of fewer nothing seems to be left.
-// The resets show the shape, by what we have used ourselves.
-func TestTheShapeOfALimitBelowTheRounding(t *testing.T) {
+func TestWhatIsKnownOfAnAdvertisedLimit(t *testing.T) {
+	now := 100 * sec
+	v := view{now: now, h: sentEvenly(now, sec, 101), mean: amounts{1, 4, 0}, latency: 1e9, guard: 80 * ms, jitter: float64(50 * ms)}
+	minute := advertised{shaper: newShaper(sliding), quota: 100, window: time.Minute, longest: time.Minute, share: 1, at: now, left: 30, spent: 10}
+	with := func(do func(*advertised)) advertised { a := minute; do(&a); return a }
+	for _, tt := range []struct {
+		name       string
+		a          advertised
+		room       float64 // attempts of cost 4
+		every      float64 // attempts may go every so many seconds
+		late, next time.Duration
+	}{
+		{"a sliding minute, of which we used 60 and others 20", with(func(a *advertised) { a.others = 20 }), 20, 0.6, 60 * ms, 0},
+		{"a fixed one has what is left", with(func(a *advertised) { a.shape = fixed }), 20, 0.6, 60 * ms, 0},
+		{"on cost", with(func(a *advertised) { a.perCost, a.shape = true, fixed }), 5, 0, 60 * ms, 0},
+		{"no shape predicts it", with(func(a *advertised) { a.wrong = maxWrong }), math.Inf(1), 0, 60 * ms, 0},
+		{"it is reported no more", with(func(a *advertised) { a.gone = true }), math.Inf(1), 0, 60 * ms, 0},
+		{"no response yet", with(func(a *advertised) { a.at = -1 }), math.Inf(1), 0.6, 60 * ms, 0},
+		{"a first one at the very beginning", with(func(a *advertised) { a.at = 0 }), 40, 0.6, 60 * ms, 0},
+		{"a bucket, of which no rate is known", with(func(a *advertised) { a.shape = bucket }), 20, 0, 0, 0},
+		{"a bucket", with(func(a *advertised) { a.shape, a.slow = bucket, 4 }), 20, 0.25, 0, 0},
+		{"a bucket after an early attempt", with(func(a *advertised) { a.shape, a.slack = bucket, 7*ms }), 20, 0, 7 * ms, 0},
+		{"a size that nobody says", with(func(a *advertised) { a.shape, a.quota = fixed, 0 }), 20, 0, 60 * ms, 0},
+		{"a short window: part of a round trip", with(func(a *advertised) { a.window, a.longest = sec, sec }), 99, 0.01, 10 * ms, 0},
+		{"two seconds: a hundredth", with(func(a *advertised) { a.window, a.longest = 2*sec, 2*sec }), 98, 0.02, 20 * ms, 0},
+		{"no reset was reported: by what is left", with(func(a *advertised) { a.longest = 0 }), 20, 0.6, 60 * ms, 0},
+		{"after an early attempt", with(func(a *advertised) { a.slack = 90 * ms }), 40, 0.6, 90 * ms, 0},
+		{"a long one: a thousandth", with(func(a *advertised) { a.window = 100 * sec }), 0, 1, 100 * ms, 1100 * ms},
+		{"ten seconds: as much as answers differ", with(func(a *advertised) { a.window = 10 * sec }), 90, 0.1, 50 * ms, 0},
+		// Of what 60 s hold 100 may be used: others, their growth and a margin take room.
+		{"full, with others", with(func(a *advertised) { a.others = 40.4 }), -0.4, 0.6, 60 * ms, sec + 60*ms},
+		{"others who grow", with(func(a *advertised) { a.others, a.surge = 38, 2 }), 2, 0.6, 60 * ms, 3*sec + 60*ms},
+		{"who grow a lot: a part of it", with(func(a *advertised) { a.others, a.surge = 38, 50 }), 2, 0.6, 60 * ms, 7*sec + 60*ms},
+		{"a margin of what others leave", with(func(a *advertised) { a.others, a.margin = 38, 0.05 }), 2, 0.6, 60 * ms, 2*sec + 60*ms},
+	} {
+		if got := tt.a.room(v); got != tt.room && math.Abs(got-tt.room) > 1e-9 {
+			t.Errorf("%s: room for %v, want %v", tt.name, got, tt.room)
+		}
+		if got := tt.a.interval() / 1e9; math.Abs(got-tt.every) > 1e-9 {
+			t.Errorf("%s: one each %v s, want %v", tt.name, got, tt.every)
+		}
+		if got := tt.a.late(v); got != tt.late {
+			t.Errorf("%s: %v for the way, want %v", tt.name, got, tt.late)
+		}
+		if tt.a.shape == sliding {
+			if got := max(0, tt.a.slide(v, 1)-now); got != tt.next {
+				t.Errorf("%s: the next one in %v, want %v", tt.name, got, tt.next)
+			}
+		}
+	}
+	free := with(func(a *advertised) { a.shape, a.perCost = fixed, true })
+	if got := free.room(view{h: v.h}); got != 20e9 {
+		t.Errorf("room for %v attempts that cost nothing", got)
+	}
+	v.guard, v.jitter = 0, 0
+	if got := minute.late(v); got != 60*ms {
+		t.Errorf("%v for the way of a minute's limit, want 60ms", got)
+	}
+	if v.latency = 2e9; minute.late(v) != 100*ms {
+		t.Errorf("before any refusal %v for the way, want a twentieth of a response's time", minute.late(v))
+	}
+}
+
+func TestTheLengthsThatAreUsual(t *testing.T) {
+	for _, tt := range []struct{ longest, want time.Duration }{
+		{58800 * ms, time.Minute}, {58799 * ms, 58799 * ms}, {62200 * ms, time.Minute}, {62201 * ms, 62201 * ms},
+		{9800 * ms, 10 * sec}, {9799 * ms, 9799 * ms}, {11200 * ms, 10 * sec}, {11201 * ms, 11201 * ms},
+		{15100 * ms, 15 * sec}, {30200 * ms, 30 * sec}, {121 * sec, 2 * time.Minute}, {303 * sec, 5 * time.Minute}, {606 * sec, 10 * time.Minute}, {903 * sec, 15 * time.Minute}, {1810 * sec, 30 * time.Minute},
+		{3600 * sec, time.Hour}, {3*time.Hour + time.Minute, 3 * time.Hour}, {6*time.Hour + time.Minute, 6 * time.Hour}, {12*time.Hour + time.Minute, 12 * time.Hour}, {24*time.Hour - time.Minute, 24 * time.Hour},
+	} {
+		if got := (&advertised{longest: tt.longest}).length(); got != tt.want {
+			t.Errorf("a reset of %v: %v long, want %v", tt.longest, got, tt.want)
+		}
+		if got := (&advertised{longest: tt.longest, window: sec}).length(); got != sec {
+			t.Errorf("a reset of %v of a second: %v long", tt.longest, got)
+		}
+	}
+	for _, tt := range []struct{ longest, least, want time.Duration }{
+		{20 * sec, 18 * sec, 18 * sec}, {20 * sec, 18*sec - 1, 20 * sec}, {20 * sec, 1, 20 * sec}, {sec, 1, 1}, {sec, 0, sec},
+	} {
+		a := advertised{shaper: newShaper(sliding), longest: tt.longest, least: tt.least}
+		if got := a.length(); got != tt.want {
+			t.Errorf("resets from %v to %v: %v long, want %v", tt.least, tt.longest, got, tt.want)
+		}
+	}
+}
+
+func TestTheShareOfACostThatCounts(t *testing.T) {
+	a := advertised{perCost: true, at: -1, share: 1}
+	for i, tt := range []struct{ share, want float64 }{{0, 1}, {0.2, 0.2}, {0.4, 0.22}, {0, 0.22}, {-1, 0.22}, {0.22, 0.22}} {
+		if a.shares(tt.share); math.Abs(a.share-tt.want) > 1e-9 {
+			t.Errorf("after report %d %v of a cost counts, want %v", i, a.share, tt.want)
+		}
+		if tt.share > 0 {
+			a.at = 0
+		}
+	}
+	a.perCost = false
+	if a.shares(0.9); math.Abs(a.share-0.22) > 1e-9 {
+		t.Errorf("%v of an attempt counts", a.share)
+	}
+	for _, tt := range []struct {
+		a    advertised
+		want float64 // of a cost of 8
+	}{
+		{advertised{quota: 5}, 1}, {advertised{perCost: true, share: 0.5, quota: 5}, 4}, {advertised{perCost: true, share: 0.5, quota: 3}, 3},
+		{advertised{perCost: true, share: 0.5}, 1}, {advertised{perCost: true, share: 0.01, quota: 3}, 0.08},
+	} {
+		if got := tt.a.need(8); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%+v: an attempt needs %v, want %v", tt.a, got, tt.want)
+		}
+	}
+}
+
+func TestAWindowThatEndsBeforeAResponseShowsIt(t *testing.T) {
+	known := advertised{shaper: newShaper(fixed), quota: 9, window: 10 * sec, share: 1, at: 5 * sec, left: 3, spent: 2, whole: 20 * sec, rolls: 1}
+	for _, tt := range []struct {
+		name        string
+		do          func(*advertised)
+		now         time.Duration
+		rolled      bool
+		left, spent float64 // after an attempt of cost 4
+		whole       time.Duration
+		gone        bool // once that attempt is answered without a report
+	}{
+		{"it goes on", func(*advertised) {}, 20*sec - 1, false, 3, 3, 20 * sec, false},
+		{"it is over", func(*advertised) {}, 20 * sec, true, 9, 1, 30 * sec, true},
+		{"it is over for long", func(*advertised) {}, 99 * sec, true, 9, 1, 109 * sec, true},
+		{"for the first time: one attempt finds out", func(a *advertised) { a.rolls = 0 }, 20 * sec, true, 1, 1, 30 * sec, true},
+		{"costs do not", func(a *advertised) { a.rolls, a.perCost, a.share = 0, true, 0.5 }, 20 * sec, true, 9, 2, 30 * sec, true},
+		{"nothing was sent in it", func(a *advertised) { a.spent = 0 }, 15 * sec, false, 3, 1, 20 * sec, false},
+		{"no other shape ends", func(a *advertised) { a.shape = sliding }, 20 * sec, false, 3, 3, 20 * sec, false},
+		{"nothing was reported", func(a *advertised) { a.at = -1 }, 20 * sec, false, 3, 3, 20 * sec, false},
+		{"the first report came at once", func(a *advertised) { a.at = 0 }, 20 * sec, true, 9, 1, 30 * sec, true},
+		{"no end was reported", func(a *advertised) { a.whole = 5 * sec }, 20 * sec, false, 3, 3, 5 * sec, false},
+		{"no size", func(a *advertised) { a.quota = 0 }, 20 * sec, false, 3, 3, 20 * sec, false},
+		{"of one", func(a *advertised) { a.quota = 1 }, 20 * sec, true, 1, 1, 30 * sec, true},
+		{"a second is the shortest", func(a *advertised) { a.window = ms }, 20 * sec, true, 9, 1, 21 * sec, true},
+	} {
+		a := known
+		tt.do(&a)
+		a.sent(tt.now, 4)
+		if a.rolled != tt.rolled || a.left != tt.left || a.spent != tt.spent || a.whole != tt.whole {
+			t.Errorf("%s: new window %v, %v left, %v spent, until %v; want %v, %v, %v, %v", tt.name, a.rolled, a.left, a.spent, a.whole, tt.rolled, tt.left, tt.spent, tt.whole)
+		}
+		if a.answered(a.at - 1); a.gone {
+			t.Errorf("%s: an answer from the window before says that the limit is gone", tt.name)
+		}
+		b := a
+		if a.answered(a.at); a.gone != tt.gone {
+			t.Errorf("%s: gone %v, want %v", tt.name, a.gone, tt.gone)
+		}
+		if b.rolled {
+			spent := b.spent
+			b.sent(tt.now+ms, 4)
+			if b.spent != 2*spent || b.whole != tt.whole || b.rolls != a.rolls {
+				t.Errorf("%s: after another attempt %v spent, until %v", tt.name, b.spent, b.whole)
+			}
+			b.takeBack(b.at, 4)
+			if b.takeBack(b.at-1, 4); b.spent != spent {
+				t.Errorf("%s: without it %v spent, want %v", tt.name, b.spent, spent)
+			}
+			b.takeBack(b.at, 400)
+			if b.takeBack(b.at, 400); b.spent != 0 {
+				t.Errorf("%s: %v spent of nothing", tt.name, b.spent)
+			}
+		}
+	}
+	for window, want := range map[time.Duration]time.Duration{10 * sec: 10 * sec, ms: sec} {
+		a := known
+		a.window = window
+		if a.roll(20 * sec); a.whole != 20*sec+want {
+			t.Errorf("a window of %v that begins at 20s ends at %v", window, a.whole)
+		}
+		if a.sent(25*sec, 1); a.whole != 25*sec+want {
+			t.Errorf("a window of %v that begins with an attempt at 25s ends at %v", window, a.whole)
+		}
+		a.gone = true
+		if a.answered(0); !a.gone {
+			t.Error("an older answer brings a limit back")
+		}
+	}
+}
+
+func TestWhenAllOfTheAdvertisedWindowsIsBack(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		a    advertised
+		want time.Duration
+	}{
+		{"nearly used up", advertised{shaper: newShaper(sliding), quota: 200, left: 10, spent: 6.1, whole: 70 * sec}, 70 * sec},
+		{"a fiftieth is left", advertised{shaper: newShaper(sliding), quota: 200, left: 10, spent: 6, whole: 70 * sec}, 10 * sec},
+		{"two of few are left", advertised{shaper: newShaper(sliding), quota: 20, left: 2, whole: 70 * sec}, 10 * sec},
+		{"less than two", advertised{shaper: newShaper(sliding), quota: 20, left: 1.9, whole: 70 * sec}, 70 * sec},
+		{"a fixed one", advertised{shaper: newShaper(fixed), quota: 20, whole: 70 * sec}, 10 * sec},
+		{"no shape predicts it", advertised{shaper: shaper{wrong: maxWrong}, quota: 20, whole: 70 * sec}, 10 * sec},
+	} {
+		l := &Law{clock: 10 * sec, headers: []advertised{tt.a}}
+		if got := l.allBack(); got != tt.want {
+			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// A report of a limit of 100 changes what was known, at 100 s. An attempt of cost 10 was sent
+// each second before and after.
+func TestWhatAReportOfALimitChanges(t *testing.T) {
+	one := func(get func(a *advertised) float64) func(*advertised) []float64 {
+		return func(a *advertised) []float64 { return []float64{get(a)} }
+	}
+	left := func(a *advertised) []float64 { return []float64{a.left, a.spent, a.at.Seconds()} }
+	fine := one(func(a *advertised) float64 { return float64(a.fine) })
+	whole := one(func(a *advertised) float64 { return a.whole.Seconds() })
+	taken := func(a *advertised) []float64 { return []float64{a.taken, a.during} }
+	fades := func(a *advertised) []float64 { return []float64{a.margin, float64(a.slack)} }
+	refused := func(a *advertised) []float64 { return []float64{a.refused.Seconds(), a.remained} }
+	rate := func(a *advertised) []float64 { return []float64{a.quota, a.slow, a.prior.used} }
+	longest := func(a *advertised) []float64 { return []float64{a.longest.Seconds(), a.least.Seconds()} }
+	grain := one(func(a *advertised) float64 { return a.grain })
+	others := func(a *advertised) []float64 { return []float64{a.others, a.surge} }
+	bounds := func(a *advertised) []float64 { return []float64{a.slow, a.fast} }
+	rest := one(func(a *advertised) float64 { return a.left })
+	type change = func(a *advertised, v *view, sent *time.Duration, refused *bool, f *Fact)
+	overtaken := func(left float64, do func(a *advertised, v *view)) change { // 47 are known to be left, and three may be on their way
+		return func(a *advertised, v *view, _ *time.Duration, _ *bool, f *Fact) {
+			f.Remaining, a.whole, v.guard = left, 160*sec, 2500*ms
+			do(a, v)
+		}
+	}
+	rounded := func(quota, left, share float64, do func(a *advertised, refused *bool)) change { // 200 of cost in 20 s were ours
+		return func(a *advertised, _ *view, _ *time.Duration, refused *bool, f *Fact) {
+			a.perCost, a.grain, a.share, a.window, a.quota, f.Quota, f.Remaining, f.Reset = true, coarseUnits, share, 20*sec, quota, quota, left, 20*sec
+			do(a, refused)
+		}
+	}
 	for _, tt := range []struct {
 		name  string
-		reset func(used float64) time.Duration
-		want  shape
+		shape shape
+		do    change
+		get   func(*advertised) []float64
+		want  []float64
 	}{
-		{"the whole window from each use", func(float64) time.Duration { return 300 * sec }, sliding},
-		{"as long as the used units take to return", func(used float64) time.Duration { return seconds(used / 2) }, bucket},
+		{"what is left, without what was sent since", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, left, []float64{40, 5, 100}},
+		{"of its cost", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.perCost, a.share = true, 0.5 }, left, []float64{40, 25, 100}},
+		{"an older report says nothing", fixed, func(_ *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) { *sent = 89 * sec }, left, []float64{50, 3, 90}},
+		{"another one of as old does", fixed, func(_ *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) { *sent = 90 * sec }, left, []float64{40, 15, 90}},
+		{"a refused attempt", fixed, func(_ *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) { *refused = true }, refused, []float64{100, 40}},
+		{"an older refused one", fixed, func(_ *advertised, _ *view, sent *time.Duration, refused *bool, _ *Fact) {
+			*sent, *refused = 80*sec, true
+		}, refused, []float64{80, 40}},
+		{"an admitted one", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, refused, []float64{0, 0}},
+		{"milliseconds", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 1500 * ms }, fine, []float64{1}},
+		{"an odd number of milliseconds", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 1501 * ms }, fine, []float64{1}},
+		{"milliseconds again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.fine, f.Reset = 100, 1500*ms }, fine, []float64{100}},
+		{"by the clock", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 1500*ms + 1 }, fine, []float64{-1}},
+		{"by the clock again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.fine, f.Reset = -100, 1500*ms+1 }, fine, []float64{-100}},
+		{"a whole second", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, fine, []float64{0}},
+		{"a duration of whole seconds, at first", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.at, f.Precise = -1, true }, fine, []float64{1}},
+		{"a duration of whole seconds, after one at the very beginning", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.at, f.Precise = 0, true }, fine, []float64{-1}},
+		{"it says that it is a duration", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Precise = true }, one(func(a *advertised) float64 { return map[bool]float64{true: 1}[a.precise] }), []float64{1}},
+		{"it is compared with the next", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, one(func(a *advertised) float64 { return a.last.reset.Seconds() }), []float64{60}},
+		{"the same duration again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.last.reset, f.Precise = f.Reset, true
+		}, fine, []float64{0}},
+		{"another one of whole seconds", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Precise = true }, fine, []float64{-1}},
+		{"another one, again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.fine, f.Precise = -100, true }, fine, []float64{-100}},
+		{"the same size", bucket, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, one(func(a *advertised) float64 { return a.quota }), []float64{100}},
+		{"another size: what was known of the rate is not", bucket, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Quota, f.Remaining = 50, 50 }, rate, []float64{50, 0, 0}},
+		{"no size", bucket, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Quota, f.Remaining = 0, 100 }, rate, []float64{100, 2, 7}},
+		{"a length", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Window = 1 }, one(func(a *advertised) float64 { return float64(a.window) }), []float64{1}},
+		{"no length", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.window, f.Window = 5, 0 }, one(func(a *advertised) float64 { return float64(a.window) }), []float64{5}},
+		{"a margin fades with the attempts that are sent", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 100 * sec }, fades, []float64{0.08 * math.Exp(-10/slackMemory), 5e6 * math.Exp(-10/slackMemory)}},
+		{"not while none go", fixed, func(a *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) {
+			a.window, *sent = 100*sec, 1000*sec
+		}, fades, []float64{0.08 * math.Exp(-15/slackMemory), 5e6 * math.Exp(-15/slackMemory)}},
+		{"more slowly if a refusal costs more", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.lastBlock = 100*sec, 2 }, fades, []float64{0.08 * math.Exp(-5/slackMemory), 5e6 * math.Exp(-5/slackMemory)}},
+		{"nor if no rate is known", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.slow = 0 }, fades, []float64{0.08, 5e6}},
+		{"since one at the very beginning", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, a.at = 100*sec, 0 }, fades, []float64{0.08 * math.Exp(-100/slackMemory), 5e6 * math.Exp(-100/slackMemory)}},
+		{"not before the first report", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, a.at = 100*sec, -1 }, fades, []float64{0.08, 5e6}},
+		{"what others took from a bucket", bucket, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{0.98*3 + 50 + 2*10 - 10 - 40, 0.98*4 + 10}},
+		{"a full one does not refill", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.left = 95 }, taken, []float64{0.98*3 + 100 - 10 - 40, 0.98*4 + 10}},
+		{"since the very beginning", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = 0 }, taken, []float64{0.98*3 + 100 - 100 - 40, 0.98*4 + 100}},
+		{"a part of the cost", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.perCost, a.share = true, 0.1 }, taken, []float64{0.98*3 + 50 + 2*10 - 10 - 40, 0.98*4 + 10}},
+		{"at the same instant none", bucket, func(_ *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) { *sent = 90 * sec }, taken, []float64{3, 4}},
+		{"nor before the first report", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = -1 }, taken, []float64{3, 4}},
+		{"nor from a window", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{3, 4}},
+		{"costs that are no thousands are not rounded", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) {
+			a.perCost, a.grain = true, coarseUnits
+		}, grain, []float64{1}},
+		{"costs may be rounded to thousands", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.perCost, a.grain, f.Quota, f.Remaining = true, coarseUnits, 5000, 1000
+		}, grain, []float64{coarseUnits}},
+		{"attempts are not", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.grain, f.Remaining = coarseUnits, 0
+		}, grain, []float64{1}},
+		{"the rest of costs is what our own use leaves", sliding, rounded(5000, 1000, 16, func(*advertised, *bool) {}), rest, []float64{1800}},
+		{"which is used in steps of the rounding", sliding, rounded(5000, 1000, 16, func(*advertised, *bool) {}), one(func(a *advertised) float64 { return a.prior.used }), []float64{3.2}},
+		{"not of a refused attempt", sliding, rounded(5000, 1000, 16, func(_ *advertised, refused *bool) { *refused = true }), rest, []float64{1000}},
+		{"nor where others use it", sliding, rounded(5000, 1000, 16, func(a *advertised, _ *bool) { a.shared = true }), rest, []float64{1000}},
+		{"but of as few as it is rounded to", sliding, rounded(1000, 0, 2, func(a *advertised, _ *bool) { a.shared = true }), rest, []float64{600}},
+		{"of more it is not", sliding, rounded(1001, 0, 2, func(a *advertised, _ *bool) { a.shared = true }), rest, []float64{0}},
+		{"three more are left than is known: the attempt overtook them", fixed, overtaken(55, func(*advertised, *view) {}), rest, []float64{52}},
+		{"four cannot have been overtaken", fixed, overtaken(56, func(*advertised, *view) {}), rest, []float64{56}},
+		{"three can, if an answer takes so long", fixed, overtaken(55, func(_ *advertised, v *view) { v.guard, v.latency = 0, 5e10 }), rest, []float64{52}},
+		{"four cannot then", fixed, overtaken(56, func(_ *advertised, v *view) { v.guard, v.latency = 0, 5e10 }), rest, []float64{56}},
+		{"it is the first attempt of a window", fixed, overtaken(55, func(a *advertised, _ *view) { a.rolled = true }), rest, []float64{55}},
+		{"the window ended then", fixed, overtaken(55, func(a *advertised, _ *view) { a.whole = 100 * sec }), rest, []float64{55}},
+		{"of costs others were estimated", fixed, overtaken(55, func(a *advertised, _ *view) { a.perCost, a.share = true, 0.1 }), rest, []float64{55}},
+		{"when it is free", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, whole, []float64{160}},
+		{"later for the first one, which may count from its response", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = -1 }, whole, []float64{160.1}},
+		{"not later for the second one, after one at the very beginning", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = 0 }, whole, []float64{160}},
+		{"nothing says when", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.whole, f.Reset = 150*sec, -1 }, one(func(a *advertised) float64 { return float64(a.whole) }), []float64{0}},
+		{"now", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 0 }, whole, []float64{100}},
+		{"at most in a day", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 25 * time.Hour }, whole, []float64{100 + 24*3600}},
+		{"the same instant, rounded", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole = 160900 * ms }, whole, []float64{160.9}},
+		{"of a sliding window, that is no instant", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole = 160900 * ms }, whole, []float64{160}},
+		{"another instant", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole = 166 * sec }, whole, []float64{160}},
+		{"the first of a new window", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.whole, a.rolled = 160900*ms, true }, whole, []float64{160}},
+		{"a tenth of the length is the same instant", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) {
+			a.whole, a.window = 169900*ms, 100*sec
+		}, whole, []float64{169.9}},
+		{"a longer reset", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, longest, []float64{60, 20}},
+		{"a shorter one in a fast response", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 10 * sec }, longest, []float64{30, 10}},
+		{"in a slow one", fixed, func(_ *advertised, v *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset, v.now = 10*sec, 100500*ms }, longest, []float64{30, 20}},
+		{"the first one", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.least = 0 }, longest, []float64{60, 60}},
+		{"a refusal's is no measure", fixed, func(_ *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) { *refused = true }, longest, []float64{30, 20}},
+		{"nor that of an unused limit", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Remaining = 100 }, longest, []float64{30, 20}},
+		{"what others use of a sliding window", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 20 * sec }, others, []float64{40, 36}},
+		{"by a slow response, which may not have counted all", sliding, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.now = 20*sec, 101*sec }, others, []float64{4 + doubtedShare*36, 1}},
+		{"by one that is not that slow", sliding, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.now = 20*sec, 100999*ms }, others, []float64{40, 36}},
+		{"by a refused attempt, which does not count", sliding, func(a *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) {
+			a.window, *refused = 19500*ms, true
+		}, others, []float64{41, 37}},
+		{"by the same one if it is admitted", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 19500 * ms }, others, []float64{40, 36}},
+		{"a bucket's rate, by whole seconds", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.slow, a.fast = 0, 1000 }, bounds, []float64{59. / 60, 60. / 59}},
+		{"by milliseconds", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.slow, a.fast, f.Reset = 0, 1000, 1500*ms
+		}, bounds, []float64{59 / 1.5, 60 / 1.499}},
+		{"of one, by an admitted attempt", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.quota, f.Quota, f.Remaining = 1, 1, 0
+		}, bounds, []float64{1. / 60, 1. / 59}},
+		{"of one, by a refused attempt, which may lengthen it", bucket, func(a *advertised, _ *view, _ *time.Duration, refused *bool, f *Fact) {
+			a.quota, f.Quota, f.Remaining, *refused = 1, 1, 0, true
+		}, bounds, []float64{2, 2}},
+		{"of two, by a refused attempt", bucket, func(a *advertised, _ *view, _ *time.Duration, refused *bool, f *Fact) {
+			a.quota, f.Quota, f.Remaining, *refused = 2, 2, 0, true
+		}, bounds, []float64{1. / 60, 2. / 59}},
+		{"a reset may be off by a second and by how much answers differ", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, f *Fact) {
+			a.prior, v.latency, f.Reset = report{sent: 90 * sec, used: 5, reset: 69500 * ms}, 5e9, 61*sec
+		}, one(func(a *advertised) float64 { return a.wrong }), []float64{0.1}},
+		{"nobody does", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.window, f.Remaining = 20*sec, 90 }, others, []float64{0, 0.9}},
 	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		for i := range 100 {
-			now := time.Duration(i) * sec
-			l.Sent(now, 3)
-			l.Advertise(now, now+50*ms, false, Fact{Name: "tokens", PerCost: true, Refills: true, Quota: 400, Remaining: 0, Window: -1, Reset: tt.reset(float64(i+3) + 0.9).Round(sec)})
-			l.Observe(Outcome{Sent: now, Now: now + 50*ms, Class: Admitted, Estimate: 3, Cost: 3})
+		h := &history{}
+		for i := range 105 {
+			h.add(time.Duration(i+1)*sec, amounts{1, 10, 0})
 		}
-		if got := l.headers[0].shape; got != tt.want {
-			t.Errorf("%s: shape %d, want %d", tt.name, got, tt.want)
+		a := advertised{
+			shaper: newShaper(tt.shape), quota: 100, share: 1, grain: 1, at: 90 * sec, left: 50, spent: 3, margin: 0.08, slack: 5 * ms, slow: 2, fast: 2,
+			longest: 30 * sec, least: 20 * sec, taken: 3, during: 4, others: 4, surge: 1,
+		}
+		a.prior.used = 7
+		v, sent, refused, f := view{now: 100100 * ms, h: h}, 100*sec, false, Fact{Quota: 100, Remaining: 40, Window: -1, Reset: time.Minute}
+		tt.do(&a, &v, &sent, &refused, &f)
+		a.update(v, sent, refused, f)
+		for i, got := range tt.get(&a) {
+			if math.Abs(got-tt.want[i]) > 1e-6*max(1, math.Abs(tt.want[i])) {
+				t.Errorf("%s: %v, want %v", tt.name, tt.get(&a), tt.want)
+				break
+			}
 		}
 	}
 }

@@ -3,27 +3,106 @@ package learn
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 )
 
-// climb simulates the climb of a rate until an attempt that the provider refuses, and the
-// following block of one second.
-func climb(r *rate, now time.Duration, refuse func(gap, now time.Duration) bool) time.Duration {
-	gap := sec
-	for range 100_000 {
-		v := view{now: r.due}
-		gap, now = v.now-now, v.now
-		if refuse(gap, now) {
-			r.blame(v, refusal{sent: now, now: now})
-			v.now += sec
-			r.ended(v, v.now)
-			return v.now
+func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		flying  int
+		answers []time.Duration // instants; sent 100 ms before
+		want    time.Duration
+	}{
+		{"one answer is too few", 0, []time.Duration{sec}, sec},
+		{"two are enough", 0, []time.Duration{sec, 2 * sec}, sec / 2},
+		{"but not within half a second", 0, []time.Duration{200 * ms, 300 * ms, 400 * ms, 499 * ms}, sec},
+		{"with eleven under way as well", 11, []time.Duration{sec, 2 * sec}, sec / 2},
+		{"where many are under way it grows by less", 47, []time.Duration{sec, 2 * sec}, 800 * ms},
+		{"never beyond the ceiling", 0, []time.Duration{1, 2, 3, 4 * sec, 5 * sec, 6 * sec, 7 * sec, 8 * sec, 9 * sec, 10 * sec, 11 * sec, 12 * sec}, 250 * ms},
+	} {
+		r := ramp{every: float64(sec)}
+		for _, at := range tt.answers {
+			r.answered(view{now: at, last: at, latency: float64(100 * ms), flying: tt.flying}, at-100*ms, float64(250*ms))
 		}
-		r.sent(v.now)
+		if got := time.Duration(r.every); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
 	}
-	return now
+	// The second answer since a step, at 10 s: the interval is a second, and so is the latency.
+	for _, tt := range []struct {
+		name           string
+		at, last, sent time.Duration // of the step, and of the newest attempt and the answered one
+		fastest        time.Duration
+		grows          bool
+		answers        int
+	}{
+		{"two round trips after the step", 8 * sec, 9900 * ms, 9 * sec, ms, true, 0},
+		{"sooner", 8001 * ms, 9900 * ms, 9 * sec, ms, false, 2},
+		{"to an attempt of before it", 8 * sec, 9900 * ms, 8 * sec, ms, false, 2},
+		{"the attempts are not paced: the newest is old", 8 * sec, 6 * sec, 9 * sec, ms, false, 0},
+		{"as old as two intervals and round trips", 8 * sec, 6001 * ms, 9 * sec, ms, true, 0},
+		{"it is at the ceiling", 8 * sec, 9900 * ms, 9 * sec, sec, false, 0},
+	} {
+		r := ramp{every: 1e9, answers: 1, at: tt.at}
+		grew := r.answered(view{now: 10 * sec, last: tt.last, latency: 1e9}, tt.sent, float64(tt.fastest))
+		want := ramp{every: 1e9, answers: tt.answers, at: tt.at}
+		if tt.answers == 0 {
+			want.at = 10 * sec
+		}
+		if tt.grows {
+			want.every, want.was, want.grew = 5e8, 1e9, 10*sec
+		}
+		if grew != tt.grows || r != want {
+			t.Errorf("%s: grew %v, %+v; want %+v", tt.name, grew, r, want)
+		}
+	}
+}
+
+func TestARateIsTheMeanFromReleaseToRelease(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		cycles      []cycle // n attempts, seconds until the refusal, with the block
+		low, high   float64
+		near, since float64
+	}{
+		{"one cycle: between with the block and without it", []cycle{{100, 9, 10}}, 10, 11.1, 0.03, 0},
+		{"more of them: nearer", []cycle{{100, 9, 10}, {200, 19, 20}, {200, 19.5, 20}}, 10, 10.6, 0.03, 0},
+		{"three at another rate replace the mean", []cycle{{300, 29, 30}, {40, 7.9, 8}, {40, 7.9, 8}, {40, 7.9, 8}}, 5, 5.06, 0.1, 0},
+		{"a cycle of few attempts only cuts a little", []cycle{{3, 0.1, 1.1}}, 7, 20, 0.01, 0},
+	} {
+		r := newRate(0, 10, 20)
+		r.spaced = false
+		now := time.Duration(0)
+		for _, c := range tt.cycles {
+			for range int(c.n) - int(r.count) {
+				r.sent(now)
+			}
+			v := view{now: now + seconds(c.open)}
+			r.blame(v, refusal{sent: v.now, now: v.now})
+			now += seconds(c.whole)
+			v.now = now
+			r.ended(v, now)
+		}
+		if math.Abs(r.low/tt.low-1) > tt.near || math.Abs(r.high/tt.high-1) > tt.near {
+			t.Errorf("%s: from %.3g to %.3g a second, want %v to %v", tt.name, r.low, r.high, tt.low, tt.high)
+		}
+	}
+}
+
+func TestARateClimbsFromLowToHighAndThenFaster(t *testing.T) {
+	r := newRate(0, 10, 20)
+	last := 0.0
+	for _, since := range []float64{0, r.stretch / 2, r.stretch, r.stretch + 100, r.stretch + 1000} {
+		pace := r.paceAt(since)
+		if pace <= last {
+			t.Errorf("after %v attempts %v a second, before %v", since, pace, last)
+		}
+		last = pace
+	}
+	if r.paceAt(0) != 10 || r.paceAt(r.stretch) != 20 {
+		t.Errorf("from %v to %v, want 10 to 20", r.paceAt(0), r.paceAt(r.stretch))
+	}
 }
 
 func TestAFewClimbsFindARate(t *testing.T) {
@@ -216,30 +295,6 @@ func TestMoreInFlightDuringASteepClimbIsNoEvidence(t *testing.T) {
 	}
 }
 
-func TestClientsRefusedTogetherSeparate(t *testing.T) {
-	const wait = 10 * sec
-	var b block
-	for _, tick := range []time.Duration{ms, 1 << 20} { // nanoseconds by which the canaries differ
-		seen := make(map[time.Duration]bool)
-		for i := range 8 {
-			d := b.apart(time.Minute+time.Duration(i)*tick, wait)
-			if d < 0 || d > wait/4 {
-				t.Errorf("%v later, must be at most a quarter of %v", d, wait)
-			}
-			seen[d.Round(wait/100)] = true
-		}
-		if len(seen) < 6 {
-			t.Errorf("8 clients that are %v apart go at %d instants", tick, len(seen))
-		}
-	}
-	b.aimed = true
-	for i := range 8 {
-		if d := b.apart(time.Minute+time.Duration(i)*ms, wait); d < 0 || d > sec {
-			t.Errorf("%v after a minute ended, must be a second at most", d)
-		}
-	}
-}
-
 func TestACanaryCountsInOneCycle(t *testing.T) {
 	r := newRate(0, 1, 1.1)
 	r.spaced = false
@@ -268,96 +323,6 @@ func TestABracketIsAsWideAsTheMeansOfCyclesDiffer(t *testing.T) {
 	r.ended(view{now: 21 * sec}, 21*sec)
 	if r.high < 1.3*r.low {
 		t.Errorf("from %.3g to %.3g a second, though cycles differ by 0.3", r.low, r.high)
-	}
-}
-
-// play sends whatever the law allows until an instant, at least 10 ms apart, to a provider
-// that responds within 20 ms, and counts the admitted attempts.
-func play(l *Law, from, until time.Duration, refuses func(now time.Duration) bool) (admitted int) {
-	for now := from; ; {
-		now = max(now+ms, l.Hold(now, 1))
-		if !l.Answered() && now < from+sec {
-			now += sec
-		}
-		if now >= until {
-			return admitted
-		}
-		l.Sent(now, 1)
-		o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted, Estimate: 1, Cost: 1}
-		if refuses(now) {
-			o.Class = Refused
-		} else {
-			admitted++
-		}
-		l.Observe(o)
-		now += 9 * ms // the ceiling
-	}
-}
-
-func TestWhatOneRefusalCosts(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		limit   float64       // a second, with a burst of as much; 0 means none
-		refused time.Duration // how long everything is refused, once the pace has settled
-		within  time.Duration // it costs at most this beyond that, at the pace before
-	}{
-		{"a stray one among thousands", 0, ms, 5 * sec},
-		{"half a minute", 0, 30 * sec, time.Minute},
-		{"four minutes", 0, 4 * time.Minute, 2 * time.Minute},
-		{"a stray one under a limit", 20, ms, 5 * sec},
-		{"four minutes under a limit", 20, 4 * time.Minute, 181 * sec},
-	} {
-		l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
-		from := 30 * time.Minute
-		tokens, filled := tt.limit, time.Duration(0)
-		limited := func(now time.Duration) bool {
-			tokens, filled = min(tt.limit, tokens+tt.limit*(now-filled).Seconds()), now
-			if tt.limit > 0 && tokens < 1 {
-				return true
-			}
-			tokens--
-			return false
-		}
-		play(l, 0, from, limited)
-		due := float64(play(l, from, from+10*time.Minute, limited)) / 600
-		from += 10 * time.Minute
-		first := true
-		admitted := play(l, from, from+time.Hour, func(now time.Duration) bool {
-			refuse := first || now < from+tt.refused
-			first = false
-			return refuse || limited(now)
-		})
-		lost := seconds(3600 - tt.refused.Seconds() - float64(admitted)/due)
-		if lost > tt.within {
-			t.Errorf("%s: costs %v, want at most %v", tt.name, lost, tt.within)
-		}
-	}
-}
-
-// A block of minutes could be caused by a window. If it does not happen again, it must not
-// delay attempts hours later, although the real limit refuses now and then.
-func TestAWindowFromOneLongBlockIsDroppedLater(t *testing.T) {
-	for _, limit := range []float64{5, 20} {
-		for _, from := range []time.Duration{15 * time.Minute, 20 * time.Minute, 27 * time.Minute, 33 * time.Minute, 40 * time.Minute, 51 * time.Minute} {
-			l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
-			tokens, filled, refused := limit, time.Duration(0), false
-			limited := func(now time.Duration) bool {
-				tokens, filled = min(limit, tokens+limit*(now-filled).Seconds()), now
-				if tokens < 1 || refused && now < from+4*time.Minute {
-					return true
-				}
-				tokens--
-				return false
-			}
-			play(l, 0, from, limited)
-			refused = true
-			for m := range 4 * 60 {
-				at := from + time.Duration(m)*time.Minute
-				if n := play(l, at, at+time.Minute, limited); n == 0 && m > 30 {
-					t.Errorf("of %g a second, refused for 4 minutes after %v: nothing goes %d minutes later", limit, from, m)
-				}
-			}
-		}
 	}
 }
 
@@ -417,34 +382,6 @@ func TestRefusalsAtOnePaceNarrowTheClimb(t *testing.T) {
 	}
 }
 
-func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		others []float64
-		want   bool
-	}{
-		{"four each time", []float64{4, 4, 4}, true},
-		{"twice", []float64{3, 4, 4}, false},
-		{"differently many", []float64{4, 3, 4}, false},
-	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		r := newRate(0, 19, 20)
-		r.off = cycleRates{0.01, 0.1}
-		l.hold(r)
-		for _, others := range tt.others {
-			for range 9 {
-				l.crowd.sent(int(others))
-			}
-			l.crowd.refused(others, 0)
-		}
-		l.crowd.evidence, l.weighed = 1, len(tt.others)
-		l.out.add(0, 4)
-		if got := l.suggestsFlight(&block{pace: 20}); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
-	}
-}
-
 // A pace that is never reached, because the owner's ceiling or the latency holds attempts
 // further apart, is not tested: the estimate does not grow beyond the rate that was sent.
 func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
@@ -477,38 +414,6 @@ func TestThePositionOfARefusalInAClimbSetsTheNext(t *testing.T) {
 		if r.refine(); math.Abs(r.step-tt.want) > 1e-9 || r.guessed {
 			t.Errorf("after %v of %v attempts from %v to %v a second the next one starts lower by %v, want %v", tt.climbed, tt.stretch, tt.low, tt.high, r.step, tt.want)
 		}
-	}
-}
-
-// A bucket was held for minutes, then a window of ten minutes refuses and says until when.
-func TestALongWaitUnderAKnownRateIsAWindow(t *testing.T) {
-	const size, length = 2500, 10 * time.Minute
-	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-	inBucket, next := bucketAt(10, 1), time.Duration(0)
-	var sent []time.Duration // admitted
-	refused := 0
-	for now := time.Duration(0); now < 2*time.Hour; {
-		now = max(now+ms, next, l.Hold(now, 1))
-		l.Sent(now, 1)
-		o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted}
-		full := len(sent) >= size && now-sent[len(sent)-size] < length
-		switch {
-		case full:
-			o.Class, o.RetryAfter = Refused, length-(now-sent[len(sent)-size])
-		case !inBucket(now):
-			o.Class, o.RetryAfter = Refused, 50*ms
-		default:
-			sent = append(sent, now)
-		}
-		if o.Class == Refused {
-			refused++
-			next = o.Now + o.RetryAfter
-		}
-		l.Observe(o)
-		now = o.Now
-	}
-	if most := size * 12; len(sent) < most*95/100 || refused > 40 {
-		t.Errorf("%d of %d admitted, %d refused, %+v held", len(sent), most, refused, l.Limits(nil))
 	}
 }
 
@@ -711,239 +616,6 @@ func TestARefusalOfARate(t *testing.T) {
 			if r.since = pace * r.stretch; r.fullness(view{}, refusal{}) != want {
 				t.Errorf("%s: full %v, want %v", tt.name, r.fullness(view{}, refusal{}), want)
 			}
-		}
-	}
-}
-
-// Three minutes of the clock ended three blocks; a hundred attempts fit into each.
-func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
-	known := func(size float64, length time.Duration, hits int) *window {
-		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
-	}
-	unsettled := known(100, time.Minute, sureHits)
-	unsettled.low = 57 * sec
-	agreeing := known(50, 51*sec, sureHits)
-	agreeing.low = 48 * sec
-	byCost := known(100, time.Minute, sureHits)
-	byCost.unit = cost
-	lone := known(9, sec, 0)
-	lone.lone = true
-	const found = "100 of unit 0 in 60.0s-60.0s by the clock"
-	for _, tt := range []struct {
-		name   string
-		limits []limit
-		blamed int
-		want   string
-	}{
-		{"nothing", nil, -1, found},
-		{"a rate", []limit{newRate(0, 8, 9)}, 0, found},
-		{"a rate and another window", []limit{known(9, sec, 1), newRate(0, 8, 9)}, 1, "9 of unit 0 in 1.0s-1.0s, " + found},
-		{"a window of a single block", []limit{lone, newRate(0, 8, 9)}, 1, found},
-		{"a limit in flight that was not blamed", []limit{&flight{size: 9}}, -1, "9 in flight, " + found},
-		{"one that was", []limit{&flight{size: 9}}, 0, "9 in flight"},
-		{"that window", []limit{known(100, time.Minute, 0)}, 0, "100 of unit 0 in 60.0s-60.0s"},
-		{"somewhat larger", []limit{known(103, time.Minute, 0)}, 0, "103 of unit 0 in 60.0s-60.0s"},
-		{"larger", []limit{known(103.1, time.Minute, 0)}, 0, found},
-		{"smaller", []limit{known(96.9, time.Minute, 0)}, 0, found},
-		{"somewhat longer", []limit{known(100, 61790*ms, 0)}, 0, "100 of unit 0 in 61.8s-61.8s"},
-		{"longer", []limit{known(100, 61800*ms, 0)}, 0, found},
-		{"of which the length is not known", []limit{unsettled}, 0, found},
-		{"of another unit", []limit{byCost}, 0, found},
-		{"another one that explains this block", []limit{known(50, 51*sec, sureHits)}, 0, "50 of unit 0 in 51.0s-51.0s"},
-		{"but has no certain length", []limit{agreeing}, 0, found},
-		{"but not others yet", []limit{known(50, 51*sec, sureHits-1)}, 0, found},
-		{"one that does not explain it", []limit{known(50, 20*sec, sureHits)}, 0, found},
-	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		for k := range time.Duration(3) {
-			l.h.add(k*60*sec+10*sec, amounts{100, 100, 0})
-			b := block{began: k*60*sec + 50*sec, lastRefused: k*60*sec + 59*sec, release: k*60*sec + 60500*ms, refusals: 2, pace: 5, before: 4}
-			if k < 2 {
-				l.spans.add(&b, 1)
-			} else {
-				l.block = b
-			}
-		}
-		l.clock, l.penalty.length, l.allRefused = l.block.release, sec, 9
-		l.limits, l.block.blamed = tt.limits, tt.blamed
-		holds := l.holdPeriod(l.view())
-		if got := held(l); got != tt.want || holds != strings.HasSuffix(tt.want, "clock") || holds == l.penalty.on() || l.spans.ring[0].refusals != 5 {
-			t.Errorf("%s: %v, holds %q, want %q; a penalty of %v, %v refused", tt.name, holds, got, tt.want, l.penalty.length, l.spans.ring[0].refusals)
-		}
-		if !holds {
-			continue
-		}
-		if w, ok := l.limits[len(l.limits)-1].(*window); !ok || w.hits != minEpisodes || w.lone || w.clock != time.Minute || w.from != l.clock || l.block.blamed != -1 {
-			t.Errorf("%s: %+v, blamed %d", tt.name, l.limits[len(l.limits)-1], l.block.blamed)
-		}
-	}
-}
-
-// Ten attempts of cost 10 are in use of a window when one more is refused.
-func TestWhenAWindowIsRecounted(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		size, off amounts
-		lone      bool
-		want      unit
-		offs      amounts
-	}{
-		{"as much cost as it holds, and few attempts", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, false, cost, amounts{0.33, 0.03, 0}},
-		{"which cost predicted badly before", amounts{40, 105, 0}, amounts{0.05, 0.6, 0}, false, attempts, amounts{0.33, 0.36, 0}},
-		{"nearly as badly", amounts{40, 105, 0}, amounts{0.05, 0.52, 0}, false, cost, amounts{0.33, 0.312, 0}},
-		{"too badly", amounts{40, 105, 0}, amounts{0.05, 0.53, 0}, false, attempts, amounts{0.33, 0.318, 0}},
-		{"nearly all attempts", amounts{11.5, 105, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
-		{"fewer", amounts{12, 105, 0}, amounts{0.05, 0.01, 0}, false, cost, amounts{0.05 + 0.4*(1/6.-0.05), 0.006, 0}},
-		{"more cost than it holds", amounts{40, 90, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
-		{"a little more", amounts{40, 92, 0}, amounts{0.05, 0.05, 0}, false, cost, amounts{0.33, 0.05 + 0.4*(13/92.-0.05), 0}},
-		{"far less cost", amounts{40, 400, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
-		{"it holds no cost", amounts{40, 0, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
-		{"one block supports it", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, true, attempts, amounts{0.05, 0.05, 0}},
-	} {
-		w := &window{size: tt.size, off: tt.off, low: time.Minute, high: time.Minute, climb: 1, lone: tt.lone, floor: time.Minute}
-		v := view{now: 100 * sec, h: &history{}, mean: amounts{1, 10, 0}}
-		v.h.add(90*sec, amounts{10, 100, 0})
-		got := w.recounted(v, refusal{sent: 100 * sec, cost: 10})
-		off := math.Abs(w.off[attempts]-tt.offs[attempts]) + math.Abs(w.off[cost]-tt.offs[cost])
-		if got != (tt.want == cost) || w.unit != tt.want || off > 1e-6 {
-			t.Errorf("%s: recounted %v, unit %d, off by %v; want %d, %v", tt.name, got, w.unit, w.off, tt.want, tt.offs)
-		}
-	}
-}
-
-func TestHowUnlikeARateBlocksAre(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		cycles [][2]float64 // attempts and seconds
-		newest int
-		want   float64
-	}{
-		{"the same rate each time", [][2]float64{{20, 10}, {40, 20}, {10, 5}}, 3, 0},
-		{"one attempt more or less", [][2]float64{{21, 10}, {39, 20}}, 2, 0},
-		{"three more or less", [][2]float64{{23, 10}, {37, 20}}, 2, 4 / 60.},
-		{"of the newest two", [][2]float64{{99, 1}, {23, 10}, {37, 20}}, 2, 4 / 60.},
-		{"after many", [][2]float64{{1, 9}, {1, 9}, {1, 9}, {1, 9}, {1, 9}, {1, 9}, {23, 10}, {37, 20}}, 2, 4 / 60.},
-	} {
-		var es episodes
-		for _, c := range tt.cycles {
-			e := &es.ring[es.n%len(es.ring)]
-			e.n, e.whole = c[0], c[1]
-			es.n++
-		}
-		if got := es.unlikeRate(tt.newest); math.Abs(got-tt.want) > 1e-9 {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
-		}
-	}
-	for _, tt := range []struct {
-		bounds    [][2]float32 // what a window that refused and released held
-		size, off float64
-	}{
-		{[][2]float32{{90, 110}, {95, 105}, {99, 101}}, 100, 0},
-		{[][2]float32{{108, 112}, {88, 92}, {99, 101}}, 100, (0.08 + 0.08) / 3},
-		{[][2]float32{{300, 302}, {199, 201}, {99, 101}, {400, 402}}, 301, (0 + (301.-201)/301 + (301.-101)/301 + (400.-301)/301) / 4},
-		{[][2]float32{{0, 0}, {0, 0}, {99, 101}}, 0, 1},
-		{[][2]float32{{0, 1}, {0, 1}, {0, 1}}, 0.5, 0},
-	} {
-		known := make([]episode, len(tt.bounds))
-		for i, b := range tt.bounds {
-			known[i].least[cost][3], known[i].most[cost][3] = b[0], b[1]
-		}
-		if size, off := sizeOf(known, cost, 3); !(math.Abs(size-tt.size) < 1e-6 && math.Abs(off-tt.off) < 1e-6) {
-			t.Errorf("%v: %v, off by %v; want %v, %v", tt.bounds, size, off, tt.size, tt.off)
-		}
-	}
-}
-
-// Blocks that end within a minute, after attempts at rates from 21 to 29 in ten seconds: a window
-// of 100 attempts in the 13th length that is tried was full at each refusal, and no other one.
-func TestWhichWindowExplainsBlocksThatNoRateDoes(t *testing.T) {
-	type change = func(es *episodes, v *view)
-	counts := func(newest ...float64) change { // the oldest is that of 25 if it is not named
-		return func(es *episodes, _ *view) {
-			for i, n := range newest {
-				es.ring[(es.n-1-i)%len(es.ring)].n = n
-			}
-		}
-	}
-	full := func(u unit, i int, size float64) change {
-		return func(es *episodes, _ *view) {
-			for j := range es.ring {
-				e := &es.ring[j]
-				e.least[attempts][12], e.most[attempts][12] = float32(100+50*(j%2)), float32(100+50*(j%2))
-				e.least[u][i], e.most[u][i] = float32(size), float32(size)
-			}
-		}
-	}
-	for _, tt := range []struct {
-		name   string
-		blocks int
-		do     []change
-		unit   unit
-		length int
-		size   float64 // 0: none
-	}{
-		{"five blocks", 5, nil, attempts, 12, 100},
-		{"four", 4, nil, attempts, 12, 0},
-		{"six", 6, nil, attempts, 12, 100},
-		{"six, one of which it does not explain", 6, []change{func(es *episodes, _ *view) { es.ring[5].least[0][12], es.ring[5].most[0][12] = 110, 110 }}, 0, 0, 0},
-		{"by cost", 5, []change{full(cost, 5, 101)}, cost, 5, 101},
-		{"with fewer than ten attempts of that cost", 5, []change{full(cost, 5, 100)}, 0, 0, 0},
-		{"with ten attempts, which agree by chance", 5, []change{full(attempts, 12, 10)}, 0, 0, 0},
-		{"with eleven", 5, []change{full(attempts, 12, 11), func(_ *episodes, v *view) { v.h = &history{} }}, attempts, 12, 11},
-		{"the longest that is tried", 5, []change{full(attempts, lengths-1, 100), func(es *episodes, _ *view) { es.last = time.Hour }}, attempts, lengths - 1, 100},
-		{"longer than half of the time that they took", 5, []change{func(es *episodes, _ *view) { es.last-- }}, 0, 0, 0},
-		{"more had fitted into that length", 5, []change{full(attempts, 12, 96.9)}, 0, 0, 0},
-		{"hardly more had", 5, []change{full(attempts, 12, 97)}, attempts, 12, 97},
-		{"it explains them to a hundredth", 5, []change{func(es *episodes, _ *view) { es.ring[0].least[0][12] = 105.5 }}, attempts, 12, 100},
-		{"no better than to a fiftieth", 5, []change{func(es *episodes, _ *view) { es.ring[0].least[0][12] = 106.5 }}, 0, 0, 0},
-		{"a rate is off by 6 % of all", 5, []change{counts(29.75, 25, 25, 20.25)}, attempts, 12, 100},
-		{"by less", 5, []change{counts(29.74, 25, 25, 20.25)}, 0, 0, 0},
-		{"by 6 % of the newest four", 5, []change{counts(29, 25, 25, 21, 45)}, attempts, 12, 100},
-		{"by less of those", 5, []change{counts(28.9, 25, 25, 21, 45)}, 0, 0, 0},
-	} {
-		es := &episodes{n: tt.blocks, last: time.Minute + 2*lengthOf(12)}
-		for j := range tt.blocks {
-			e := &es.ring[j]
-			e.n, e.whole, e.refused = 25, 10, time.Minute+time.Duration(j)*sec
-			for u := range units {
-				for i := range lengths {
-					e.least[u][i], e.most[u][i] = float32(100+50*(j%2)), float32(100+50*(j%2))
-				}
-			}
-			e.least[attempts][12], e.most[attempts][12] = 100, 100
-		}
-		v := view{mean: amounts{1, 10, 1}, h: sentEvenly(lengthOf(12)-1, lengthOf(12)/100, 100)}
-		counts(31, 25, 25, 19)(es, &v)
-		for _, do := range tt.do {
-			do(es, &v)
-		}
-		u, length, size, ok := es.window(v)
-		if ok != (tt.size > 0) || ok && (u != tt.unit || length != lengthOf(tt.length) || math.Abs(size-tt.size) > 1e-3) {
-			t.Errorf("%s: %v, %v of unit %d in %v; want %v of unit %d in %v", tt.name, ok, size, u, length, tt.size, tt.unit, lengthOf(tt.length))
-		}
-	}
-	// What is noted of a block: an attempt of cost 3 each second, one refused at 60 s and one at 90 s.
-	var es episodes
-	v := view{h: &history{}, mean: amounts{1, 3, 0.5}}
-	for i := range 200 {
-		v.h.add(time.Duration(i+1)*sec, amounts{1, 3, 0.5})
-	}
-	es.add(v, &block{began: 60 * sec, lastRefused: 61 * sec, release: 62 * sec, cost: 4})
-	if e := &es.ring[0]; es.since != 60*sec || e.n != 0 || e.whole != 0 || e.refused != 60*sec || es.n != 1 {
-		t.Errorf("of the first block: %v attempts in %v s, refused at %v; %d since %v", e.n, e.whole, e.refused, es.n, es.since)
-	}
-	es.add(v, &block{began: 90 * sec, lastRefused: 91 * sec, release: 92 * sec, cost: 4})
-	e := &es.ring[1]
-	if es.since != 60*sec || e.n != 30 || e.whole != 30 || e.refused != 90*sec || es.n != 2 {
-		t.Errorf("of the second block: %v attempts in %v s, refused at %v; %d since %v", e.n, e.whole, e.refused, es.n, es.since)
-	}
-	for i, want := range map[int]float32{0: 1, 4: 3, lengths - 1: 90} { // in 1 s, 2.07 s and 850 s
-		late := float32(0)
-		if i == lengths-1 {
-			late = 2 // all are in use until the release
-		}
-		if e.least[attempts][i] != want+late || e.most[attempts][i] != want+1 || e.least[cost][i] != 3*(want+late) || e.most[cost][i] != 3*want+4 || e.most[busy][i] != want/2+0.5 {
-			t.Errorf("in %v at least %v and at most %v attempts fit, %v and %v of cost; want %v", lengthOf(i), e.least[attempts][i], e.most[attempts][i], e.least[cost][i], e.most[cost][i], want)
 		}
 	}
 }

@@ -1,0 +1,128 @@
+package learn
+
+import (
+	"testing"
+	"time"
+)
+
+func TestACanaryThatIsNotRefusedInTimePasses(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*Law)
+		want time.Duration // when the attempt after a canary at 100 s goes that is not answered
+	}{
+		{"after three round trips of a refusal", func(*Law) {}, 100*sec + 300*ms},
+		{"never if a rate is blamed", func(l *Law) { l.limits[0] = newRate(0, 1, 2) }, never},
+		{"nor if no limit is", func(l *Law) { l.block.blamed = -1 }, never},
+		{"nor under a penalty", func(l *Law) { l.penalty.length = sec }, never},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.hold(&flight{size: 3, testAfter: firstTest})
+		l.trip, l.latency = float64(100*ms), float64(2*sec)
+		l.state, l.block = waiting, block{began: 98 * sec, noticed: 99 * sec, lastRefused: 98 * sec, refusals: 1, pace: 4}
+		tt.do(l)
+		l.Sent(100*sec, 1)
+		if got := l.Hold(100*sec, 1); got != tt.want {
+			t.Errorf("%s: the next goes at %v, want %v", tt.name, got, tt.want)
+		}
+		if l.state != trying || tt.want == never {
+			continue
+		}
+		if got := l.Hold(tt.want, 1); got != tt.want {
+			t.Errorf("%s: then at %v", tt.name, got)
+		}
+		l.Sent(tt.want, 1)
+		if l.state != holding || l.block.release != 100*sec || l.flying != 2 {
+			t.Errorf("%s: %v after it, released at %v, %d in flight", tt.name, l.state, l.block.release, l.flying)
+		}
+	}
+}
+
+func TestWhatABlockLooksLike(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		b     block
+		long  bool
+		freed time.Duration // since when there may have been room
+	}{
+		{"three seconds", block{release: 3 * sec, pace: 100, refusals: 1}, false, 0},
+		{"more", block{release: 3*sec + 1, pace: 100, refusals: 1}, true, 0},
+		{"no more than the round trip takes", block{release: 5 * sec, least: 2 * sec, pace: 100, refusals: 1}, false, 0},
+		{"more than that", block{release: 5*sec + 1, least: 2 * sec, pace: 100, refusals: 1}, true, 0},
+		{"five attempts", block{release: 10 * sec, pace: 0.5, refusals: 1}, false, 0},
+		{"more attempts", block{release: 10*sec + 1, pace: 0.5, refusals: 1}, true, 0},
+		{"a canary was refused after a second", block{release: 9 * sec, lastRefused: sec, pace: 100, refusals: 2}, true, sec},
+		{"a rate explains that", block{release: 9 * sec, lastRefused: sec, pace: 100, refusals: 2, paced: true}, false, sec},
+		{"not for so long", block{release: 9 * sec, lastRefused: 4 * sec, pace: 100, refusals: 2, paced: true}, true, 4 * sec},
+		{"nor without a refused canary", block{release: 9 * sec, pace: 100, refusals: 1, paced: true}, true, 0},
+		{"the end of an advertised wait is known", block{release: 100 * sec, lastRefused: 4 * sec, pace: 100, refusals: 2, exact: true}, true, 97 * sec},
+		{"but not before the last refusal", block{release: 100 * sec, lastRefused: 99 * sec, pace: 100, refusals: 2, exact: true}, true, 99 * sec},
+	} {
+		for _, began := range []time.Duration{0, 50 * sec} {
+			b, freed := tt.b, tt.freed+began
+			b.began, b.noticed, b.lastRefused, b.release = began, began, b.lastRefused+began, b.release+began
+			if got := b.long(); got != tt.long || b.freedFrom() != freed {
+				t.Errorf("%s: long %v, room since %v; want %v, %v", tt.name, got, b.freedFrom(), tt.long, freed)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after waits
+		wait          time.Duration // of the first refusal of a block
+		believed      time.Duration
+	}{
+		{"a plausible wait", waits{}, waits{sane: 1}, sec, sec},
+		{"a shorter one says nothing", waits{}, waits{}, sec - 1, sec - 1},
+		{"two plausible ones: the unit is known", waits{sane: 1}, waits{sane: 2, unit: 1}, sec, sec},
+		{"a day", waits{sane: 1}, waits{sane: 1}, unbelievable, penaltyLongest},
+		{"almost a day", waits{}, waits{sane: 1}, unbelievable - sec, unbelievable - sec},
+		{"an odd quarter of an hour", waits{odd: true}, waits{odd: true, sane: 1}, penaltyLongest, penaltyLongest},
+		{"an odd one that is longer", waits{odd: true}, waits{odd: true}, 2000 * sec, 2200 * ms},
+		{"which is hardly longer", waits{odd: true}, waits{odd: true}, 901 * sec, sec},
+		{"in milliseconds", waits{unit: millisPerSecond, odd: true}, waits{unit: millisPerSecond, odd: true, sane: 1}, 2000 * sec, 2 * sec},
+		{"in milliseconds, as the next will be", waits{unit: millisPerSecond, sane: 1}, waits{unit: millisPerSecond, sane: 2}, 2000 * sec, 2 * sec},
+		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1}, 2000 * sec, penaltyLongest},
+	} {
+		w := tt.before
+		if w.heard(tt.wait); w != tt.after || w.believed(tt.wait) != tt.believed {
+			t.Errorf("%s: %+v, %v is believed; want %+v, %v", tt.name, w, w.believed(tt.wait), tt.after, tt.believed)
+		}
+	}
+	for wait, want := range map[time.Duration]bool{18*sec + 1: true, 18 * sec: false, 4500 * ms: false, 4500*ms - 1: true, 1: true, 0: false} {
+		if b := (&block{refusals: 3, lastWait: 9 * sec}); b.newly(wait) != want {
+			t.Errorf("after a wait of 9s one of %v is new: %v", wait, !want)
+		}
+	}
+	for n, want := range map[int]time.Duration{2: 10 * sec, 3: 10 * sec, 4: 20 * sec, 5: 20 * sec, 6: 40 * sec, 8: 80 * sec, 10: 160 * sec, 12: 5 * time.Minute, 99: 5 * time.Minute} {
+		if got := (&block{refusals: n}).contended(); got != want {
+			t.Errorf("after %d refusals the next canary goes after %v, want %v", n, got, want)
+		}
+	}
+}
+
+// If blocks of limits that have room again soon ended at the first canary, the next goes sooner.
+func TestAfterBriefBlocksTheFirstCanaryGoesSooner(t *testing.T) {
+	for brief, want := range map[int]time.Duration{0: sec, 1: sec / 2, 3: sec / 8, 4: sec / 16, 5: sec / 16, 99: sec / 16} {
+		l := &Law{limits: []limit{&flight{size: 9}}, brief: brief, block: block{pace: 1000}}
+		if got := l.soonest(); got != want {
+			t.Errorf("after %d of them: after %v, want %v", brief, got, want)
+		}
+	}
+}
+
+func TestABlockThatARoundTripExplainsIsNotLong(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		least time.Duration
+		want  bool
+	}{
+		{"the canary could have gone before", 100 * ms, true},
+		{"it went as soon as what was under way was back", 4 * sec, false},
+	} {
+		b := block{refusals: 1, release: 5 * sec, pace: 14, least: tt.least}
+		if got := b.long(); got != tt.want {
+			t.Errorf("%s: long %v", tt.name, got)
+		}
+	}
+}

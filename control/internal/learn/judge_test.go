@@ -1,0 +1,781 @@
+package learn
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestALimitInFlightThatWasLoweredIsHeldWithItsNewSize(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	l.hold(&flight{size: 3, testAfter: maxTest})
+	l.hold(newRate(0, 3, 4))
+	l.out.add(100*sec, 2)
+	l.crowd.last, l.crowd.times, l.weighed = 2, 2, 2
+	l.block = block{blamed: 1, began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4}
+	l.ended(l.view())
+	if x := l.flight(); len(l.limits) != 1 || x == nil || x.size != 2 || x.testAfter != firstTest {
+		t.Errorf("holds %+v", l.limits)
+	}
+}
+
+func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	was := newRate(0, 20, 25)
+	x := &flight{size: 43, testAfter: firstTest, was: was}
+	l.hold(x)
+	v := l.view()
+	for i := range maxSoon {
+		if x.soonInRow >= maxSoon {
+			t.Fatalf("given up after %d refusals", i)
+		}
+		x.untested = 46
+		x.blame(v, refusal{others: x.size - 1})
+	}
+	l.block = block{refusals: 1}
+	l.crowd.evidence, was.count, was.since, l.clock = 5, 7, 9, 50*sec
+	l.ended(l.view())
+	if l.flight() != nil || l.rate() != was || l.crowd.wrong != 1 || l.crowd.evidence != 0 {
+		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before; evidence %v, %v wrong", l.Binding(), maxSoon, l.crowd.evidence, l.crowd.wrong)
+	}
+	if was.released != 50*sec || was.count != 0 || was.since != 0 || was.due != 50*sec+sec/20 {
+		t.Errorf("the rate of before goes on with %+v", was)
+	}
+	l = New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	l.out.add(0, 9)
+	l.crowd.evidence = 5
+	l.hold(was)
+	l.holdFlight(&block{}, 0)
+	if x, ok := l.limits[0].(*flight); !ok || x.size != 9 || x.testAfter != firstTest || x.was != was || l.crowd.evidence != 0 {
+		t.Errorf("with nine others in flight it holds %+v, evidence %v", l.limits[0], l.crowd.evidence)
+	}
+}
+
+func TestLimitsTakeEachOthersPlace(t *testing.T) {
+	sized := func(size float64, length time.Duration) *window {
+		return &window{size: amounts{size, size, 0}, low: length, high: length, floor: length / 3, climb: 1, pace: 7}
+	}
+	law := func(limits ...limit) *Law {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock = *sentEvenly(100*sec, sec, 101), 100*sec
+		for _, x := range limits {
+			l.hold(x)
+		}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 130 * sec, release: 150 * sec, refusals: 3, pace: 4, blamed: 0, tooShort: 9 * sec}
+		l.silence, l.meanLong = 20*sec, 10*sec
+		return l
+	}
+	for _, tt := range []struct {
+		name string
+		l    *Law
+		do   func(*Law)
+		want string
+	}{
+		{"a window that was exceeded becomes a rate", law(sized(60, time.Minute)), func(l *Law) { l.windowToRate(l.view(), 0, l.limits[0].(*window)) }, "1.00-1.50/s"},
+		{"which may be as fast as it was filled", law(sized(300, time.Minute)), func(l *Law) {
+			w := l.limits[0].(*window)
+			w.pace, w.floor = 12, 10*sec
+			l.windowToRate(l.view(), 0, w)
+		}, "5.00-12.00/s"},
+		{"within a third of the time it took", law(sized(300, time.Minute)), func(l *Law) {
+			w := l.limits[0].(*window)
+			w.pace, w.floor = 99, 10*sec
+			l.windowToRate(l.view(), 0, w)
+		}, "5.00-12.00/s"},
+		{"a held rate stays", law(sized(60, time.Minute), newRate(0, 8, 9)), func(l *Law) { l.windowToRate(l.view(), 0, l.limits[0].(*window)) }, "8.00-9.00/s"},
+		{"five limits are too many: the oldest window goes", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec), &flight{size: 3}), func(l *Law) { l.hold(sized(4, sec)) },
+			"1.00-2.00/s, 2 of unit 0 in 1.0s-1.0s, 3 in flight, 4 of unit 0 in 1.0s-1.0s"},
+		{"four are not", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec)), func(l *Law) { l.hold(sized(4, sec)) },
+			"1.00-2.00/s, 1 of unit 0 in 1.0s-1.0s, 2 of unit 0 in 1.0s-1.0s, 4 of unit 0 in 1.0s-1.0s"},
+		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
+		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
+		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
+		{"or that of a window", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 3) }, "2.40-3.00/s"},
+		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = -1, true; l.penalize(l.view(), 0) }, "0.81-4.00/s"},
+		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = -1, 97*sec; l.penalize(l.view(), 0) }, "3.20-4.00/s"},
+		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = -1, 96*sec; l.penalize(l.view(), 0) }, "1.00-1.25/s"},
+		{"a rate that was blamed stays", law(newRate(0, 8, 9)), func(l *Law) { l.penalize(l.view(), 0) }, "8.00-9.00/s"},
+		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
+	} {
+		limits, refuted := len(tt.l.limits), tt.l.refuted
+		tt.do(tt.l)
+		if got := held(tt.l); got != tt.want {
+			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
+		}
+		if was := limits > 0 && strings.HasPrefix(tt.name, "a window"); was && (tt.l.refuted != refuted+1 || tt.l.block.blamed != -1 || tt.l.rate().price != fullPrice || tt.l.rate().stretch != 2*refusalTime.Seconds()*5/math.Log(1.5)) {
+			t.Errorf("%s: %d windows were refuted, blamed %d, a price of %v, a climb of %v", tt.name, tt.l.refuted, tt.l.block.blamed, tt.l.rate().price, tt.l.rate().stretch)
+		}
+		if p := tt.l.penalty; p.on() && (p.length != 20*sec || p.low != 9*sec) {
+			t.Errorf("%s: a penalty from %v to %v, want 9s to 20s", tt.name, p.low, p.length)
+		}
+	}
+	for refusals, want := range map[int]time.Duration{1: 0, 2: 9 * sec} { // a first canary that was admitted bounds nothing
+		l := law()
+		l.block.blamed, l.block.refusals = -1, refusals
+		if l.penalize(l.view(), 0); l.penalty.low != want {
+			t.Errorf("after %d refusals a penalty is longer than %v, want %v", refusals, l.penalty.low, want)
+		}
+	}
+}
+
+// An attempt was sent each second until one at 100 s is refused, and so are canaries.
+// The block is written by hand. What blocked or Law notes before its end, such as block.first,
+// block.paced and allAdmitted, is zero unless a row sets it.
+func TestWhatFollowsFromABlock(t *testing.T) {
+	known := func(size float64, length time.Duration, hits int) *window {
+		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
+	}
+	hold := func(blamed int, limits ...limit) func(*Law) {
+		return func(l *Law) { l.limits, l.block.blamed = limits, blamed }
+	}
+	both := func(cycles int, w *window) func(*Law) {
+		return func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.cycles = cycles
+			hold(0, w, r)(l)
+		}
+	}
+	unsettled, supported := known(100, 101*sec, sureHits), known(60, 105*sec, 5)
+	unsettled.low, supported.low = 90*sec, 95*sec
+	crowd := func(l *Law) {
+		l.crowd.evidence, l.weighed = 5, 2
+		l.out.add(100*sec, 7)
+	}
+	and := func(all ...func(*Law)) func(*Law) {
+		return func(l *Law) {
+			for _, do := range all {
+				do(l)
+			}
+		}
+	}
+	penalized := func(do func(*rate)) func(*Law) {
+		return func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.price, r.stretch, r.since, r.climbed, r.count = 100, 100, 24, 199, 100
+			do(r)
+			hold(0, r)(l)
+			l.penalty = penalty{length: time.Minute, blocks: 2}
+		}
+	}
+	long := func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 2, 140*sec, 160*sec }
+	for _, tt := range []struct {
+		name    string
+		do      func(*Law)
+		want    string
+		penalty time.Duration
+		silence time.Duration // that ended the last long block
+		long    time.Duration // the recent length of long blocks
+		freed   time.Duration
+		blips   int
+		brief   int
+		refuted int
+	}{
+		{"a short one: a rate, somewhat below the pace", func(*Law) {}, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"in the ramp it may be half of it", func(l *Law) { l.block.ramping = true }, "2.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"after a refused canary", func(l *Law) { l.block.refusals = 2 }, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 0, 0},
+		{"a long one: a window that was filled since the beginning", long, "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"since the last long block", and(long, func(l *Law) { l.freed = 51 * sec }), "49 of unit 0 in 89.0s-109.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"to the end of an advertised wait", and(long, func(l *Law) { l.block.exact = true }), "100 of unit 0 in 155.8s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"which is a guess if it is doubted: any time since the last refusal", and(long, func(l *Law) { l.block.exact, l.block.doubted = true, true }), "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"with nothing sent before: a penalty", and(long, func(l *Law) { l.freed = 101 * sec }), "3.20-4.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"without a refused canary the silence says nothing new", func(l *Law) { l.block.release = 110 * sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 7 * sec, 9 * sec, 110 * sec, 0, 3, 0},
+		{"but for the first time", func(l *Law) { l.silence, l.block.release = 0, 110*sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 10 * sec, 9 * sec, 110 * sec, 0, 3, 0},
+		{"the same window again", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 150*sec, 170*sec, sec, 1))), "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a shorter one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 100*sec, 140*sec, sec, 1))), "9 of unit 0 in 100.0s-140.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a longer one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 160*sec, 180*sec, sec, 1))), "9 of unit 0 in 160.0s-180.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"after a window that was refuted: a penalty", and(long, func(l *Law) { l.refuted = 1 }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
+		{"there was room, but not for us: a penalty", and(long, func(l *Law) { l.block.punished = true }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a penalty is known", and(long, func(l *Law) { l.penalty.length, l.block.tooShort = 30*sec, 40*sec }), "0.84-1.00/s", 30 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"many attempts were in flight", and(long, crowd), "7 in flight", 60 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"the same with a short block", crowd, "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"which a rate was blamed for", and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), "9 of unit 0 in 1.0s-1.0s, 7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"or a window that is not sure", and(crowd, hold(0, known(9, sec, sureHits-1))), "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"a sure one is kept", and(crowd, hold(0, known(100, 101*sec, sureHits))), "100 of unit 0 in 101.0s-101.0s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"an outage", func(l *Law) { l.block.outage = true }, "", 0, 7 * sec, 8 * sec, 0, 2, 3, 0},
+		{"an outage that was not over at once", func(l *Law) { l.block.outage, l.block.refusals = true, 2 }, "", 0, 7 * sec, 8 * sec, 0, 1, 0, 0},
+		{"a long outage", func(l *Law) { l.block.outage, l.block.release = true, 110*sec }, "", 0, 7 * sec, 9 * sec, 0, 1, 3, 0},
+		{"an advertised limit explains it", func(l *Law) { l.block.explained = true }, "", 0, 7 * sec, 8 * sec, 0, 1, 3, 0},
+		{"and there was a penalty", and(long, func(l *Law) { l.block.explained, l.block.punished = true, true }), "", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 1, 0, 0},
+		{"a window whose length agrees", and(long, hold(0, known(60, 100*sec, 5))), "60 of unit 0 in 100.0s-100.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"one whose length does not, at first", and(long, hold(0, known(60, 30*sec, 5))), "60 of unit 0 in 30.0s-30.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"for the second time", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).doubts = 1 }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
+		{"one that a single block supported", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
+		{"if a rate explains it too, it is kept", both(3, newWindow(0, amounts{40, 40, 0}, sec, 30*sec, 40*sec, sec, 1)), "40 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"unless the block ended while it was full", both(3, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), "3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"an even one that refuses too often", hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"a rate of few cycles does not", both(2, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor one if more than a single block supports the window", and(both(3, supported), func(l *Law) { l.block.release = 140 * sec }), "60 of unit 0 in 95.0s-100.0s, 3.00-4.00/s", 0, 7 * sec, 24 * sec, 140 * sec, 0, 3, 0},
+		{"a rate under a penalty: well below the pace that was admitted", penalized(func(*rate) {}), "0.55-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"not as far after many attempts", penalized(func(r *rate) { r.climbed = 200 }), "0.80-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor late in a climb, after two such blocks", penalized(func(r *rate) { r.since = 25 }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor if a refusal cost little", penalized(func(r *rate) { r.price = fullPrice }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"nor if another limit was blamed", and(penalized(func(*rate) {}), func(l *Law) { l.limits, l.block.blamed = append(l.limits, &flight{size: 5}), 1 }), "3.00-4.00/s, 5 in flight", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"under a penalty a refusal may cost up to twice as much as one without", penalized(func(r *rate) { r.price = 1.5 * fullPrice }), "0.55-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"a second short block ends a penalty", and(penalized(func(*rate) {}), func(l *Law) { l.penalty.shortInRow = 1 }), "3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one that lasts longer than a short penalty does lengthens it", func(l *Law) {
+			l.penalty.length, l.block.refusals, l.block.lastRefused, l.block.tooShort, l.block.release = 1500*ms, 2, 100200*ms, 2*sec, 102*sec
+		}, "3.08-4.00/s", 1800 * ms, 7 * sec, 8 * sec, 0, 0, 0, 0},
+		{"a window that is sure, but for its length, and many in flight", and(crowd, hold(0, unsettled)), "100 of unit 0 in 90.0s-101.0s, 7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one of a single block, and many in flight", and(long, crowd, hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 31*sec, sec, 1))), "7 in flight", 60 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
+		{"a rate that does not explain the second refusal", func(l *Law) {
+			r := newRate(0, 3, 4)
+			r.cycles, l.block.refusals = 3, 2
+			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
+		}, "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 0, 0},
+		{"a limit in flight", hold(0, &flight{size: 5}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one that is refused often", hold(0, &flight{size: 5, soonInRow: maxSoon - 1}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		{"one that is refused too often: the rate again", hold(0, &flight{size: 5, soonInRow: maxSoon}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.silence, l.meanLong, l.brief, l.blips = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2, 1
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: -1, expected: sec}
+		tt.do(l)
+		l.clock = l.block.release
+		if l.block.outage || l.block.explained {
+			l.blips = 1
+		} else {
+			l.blips = 0
+		}
+		l.ended(l.view())
+		if got := held(l); got != tt.want {
+			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
+		}
+		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.long || l.freed != tt.freed {
+			t.Errorf("%s: penalty %v, silence %v, long blocks of %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.long, tt.freed)
+		}
+		if (l.longs == 1) != l.block.long() {
+			t.Errorf("%s: %d long blocks", tt.name, l.longs)
+		}
+		if l.blips != tt.blips || l.brief != tt.brief || l.refuted != tt.refuted || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
+			t.Errorf("%s: %d blips, %d brief ones, %d refuted, the last release at %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, tt.blips, tt.brief, tt.refuted, l.clock)
+		}
+	}
+}
+
+func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(l *Law, b *block, r *rate)
+		want bool
+	}{
+		{"rare numbers in flight at long blocks", func(*Law, *block, *rate) {}, true},
+		{"not rare enough", func(l *Law, _ *block, _ *rate) { l.crowd.evidence = heldEvidence }, false},
+		{"a rate may explain it", func(l *Law, _ *block, r *rate) { l.hold(r) }, true},
+		{"a rate explains it", func(l *Law, _ *block, r *rate) { r.cycles = 2; l.hold(r) }, false},
+		{"but badly", func(l *Law, _ *block, r *rate) { r.cycles, l.crowd.evidence = 2, 4; l.hold(r) }, true},
+		{"a short block costs little", func(_ *Law, b *block, _ *rate) { b.release = b.noticed + sec }, false},
+		{"but there is more evidence", func(l *Law, b *block, _ *rate) { b.release, l.crowd.evidence = b.noticed+sec, 4 }, true},
+		{"one such limit was wrong", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 6.9 }, false},
+		{"but there is more evidence than then", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 7 }, true},
+		{"one refusal is not enough", func(l *Law, _ *block, _ *rate) { l.weighed = 1 }, false},
+		{"one is held", func(l *Law, _ *block, _ *rate) { l.hold(&flight{size: 3}) }, false},
+		{"no other attempt was in flight", func(l *Law, _ *block, _ *rate) { l.out.add(100*sec, 0) }, false},
+		{"three times as many, at one pace", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, 9
+			l.hold(r)
+		}, true},
+		{"at different paces", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.03, 0.1}, 0.1, alikeCrowds, 9
+			l.hold(r)
+		}, false},
+		{"at paces as different as the means of cycles", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.02, 0.04}, 0.1, alikeCrowds, 9
+			l.hold(r)
+		}, false},
+		{"at a pace that is no measure", func(l *Law, _ *block, r *rate) {
+			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between, r.spaced = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, 9, false
+			l.hold(r)
+		}, false},
+		{"refused twice with one other, and hardly ever admitted between", func(l *Law, _ *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, -2, 2, fewBetween
+			l.hold(r)
+		}, true},
+		{"but a canary was refused long after all answers", func(l *Law, b *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between, b.refusals = 2, -2, 2, fewBetween, 2
+			l.hold(r)
+		}, false},
+		{"a canary was refused, and the block was short", func(l *Law, b *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between, b.refusals, b.release = 2, -2, 2, fewBetween, 2, b.noticed+sec
+			l.hold(r)
+		}, true},
+		{"admitted more often", func(l *Law, _ *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, -2, 2, fewBetween+1
+			l.hold(r)
+		}, false},
+		{"refused once", func(l *Law, _ *block, r *rate) {
+			r.cycles, l.crowd.evidence, l.crowd.times = 2, -2, 1
+			l.hold(r)
+		}, false},
+		{"the one that is held was lowered", func(l *Law, _ *block, _ *rate) {
+			l.hold(&flight{size: 2})
+			l.crowd.evidence, l.crowd.times = -2, 2
+		}, true},
+		{"as many others as it allows", func(l *Law, _ *block, _ *rate) {
+			l.hold(&flight{size: 1})
+			l.crowd.evidence, l.crowd.times = -2, 2
+		}, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.crowd.evidence, l.weighed = 3, 2
+		l.out.add(100*sec, 1)
+		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 110 * sec, refusals: 1, pace: 10}
+		r := newRate(0, 9, 10)
+		r.cycles = 1
+		tt.do(l, b, r)
+		if got := l.suggestsFlight(b); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+// Of an attempt a second until one at 100 s is refused: the newest long block ended at 40 s, and
+// this one ends between canaries at 140 s and at 160 s.
+func TestTheWindowThatALongBlockSuggests(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		windows []time.Duration // that are configured
+		do      func(*Law)
+		want    string
+		floor   time.Duration // the shortest assumed length, and when and how fast it shrinks to that
+		from    time.Duration
+		fold    time.Duration
+	}{
+		{"between the canaries", nil, func(*Law) {}, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"that are far apart", nil, func(l *Law) { l.block.lastRefused = 100 * sec }, "60 of unit 0 in 60.0s-120.0s lone", 20 * sec, 160 * sec, 15 * sec},
+		{"refused after a while", nil, func(l *Law) { l.block.noticed = 106 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 22 * sec, 160 * sec, minFold},
+		{"an attempt at the end of the last block counts", nil, func(l *Law) { l.freed = 40*sec - 1 }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"one before it does not", nil, func(l *Law) { l.freed = 40*sec + 1 }, "59 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"of a single attempt", nil, func(l *Law) { l.freed, l.block.lastRefused = 98900*ms, 99*sec }, "1 of unit 0 in 1.0s-61.1s lone", sec / 3, 160 * sec, 15250 * ms},
+		{"to the end of an advertised wait: it is assumed for half of it", nil, func(l *Law) { l.block.exact = true }, "60 of unit 0 in 116.6s-120.0s lone", 20 * sec, 220 * sec, minFold},
+		{"for two minutes at most", nil, func(l *Law) { l.block.exact, l.block.release = true, 400*sec }, "60 of unit 0 in 351.8s-360.0s lone", 20 * sec, 520 * sec, 65 * sec},
+		{"besides one that more blocks support", nil, func(l *Law) { l.limits = []limit{&window{size: amounts{9, 9, 0}, low: 110 * sec, high: 115 * sec}} }, "9 of unit 0 in 110.0s-115.0s, 60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"configured, since the last long block", []time.Duration{110 * sec}, func(*Law) {}, "60 of unit 0 in 107.8s-110.0s lone", 20 * sec, 270 * sec, minFold},
+		{"and ended at the canary that was admitted", []time.Duration{120 * sec}, func(*Law) {}, "60 of unit 0 in 117.6s-120.0s lone", 20 * sec, 280 * sec, minFold},
+		{"one that the canary before would have found over", []time.Duration{100 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"one that is not over yet", []time.Duration{121 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"the second of two", []time.Duration{121 * sec, 110 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 107.8s-110.0s lone", 20 * sec, 270 * sec, minFold},
+		{"the first of two", []time.Duration{115 * sec, 110 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 112.7s-115.0s lone", 20 * sec, 275 * sec, minFold},
+		{"a long one is assumed for two minutes", []time.Duration{300 * sec}, func(l *Law) { l.block.release = 350 * sec }, "60 of unit 0 in 294.0s-300.0s lone", 20 * sec, 470 * sec, 52500 * ms},
+		{"by the clock, of which only its newest period counts", []time.Duration{50 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "5 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
+		{"not what was sent at the end of the one before", []time.Duration{50 * sec}, func(l *Law) { l.cfg.Phase = 5*sec - 1 }, "4 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
+		{"which began before", []time.Duration{70 * sec}, func(l *Law) { l.cfg.Phase = 60 * sec }, "20 of unit 0 in 70.0s-70.0s lone", 20 * sec, 230 * sec, minFold},
+		{"before the last long block ended, too", []time.Duration{75 * sec}, func(l *Law) { l.freed = 70 * sec }, "30 of unit 0 in 73.5s-75.0s lone", 10 * sec, 235 * sec, minFold},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Windows: tt.windows})
+		l.h, l.freed = *sentEvenly(99*sec, sec, 100), 40*sec
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 140 * sec, release: 160 * sec, refusals: 2, pace: 4, blamed: -1}
+		tt.do(l)
+		l.clock = l.block.release
+		l.holdWindow(l.view(), &l.block)
+		w, ok := l.limits[len(l.limits)-1].(*window)
+		if got := held(l); got != tt.want || !ok {
+			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
+		} else if (w.floor-tt.floor).Abs() > ms || w.from != tt.from || w.fold != tt.fold || w.pace != 4 || w.size[cost] != w.size[attempts] {
+			t.Errorf("%s: assumed down to %v, from %v on in %v, %v; want %v, %v, %v", tt.name, w.floor, w.from, w.fold, w.size, tt.floor, tt.from, tt.fold)
+		}
+	}
+}
+
+// A short block in the ramp, of which the last step from two attempts a second to four was at
+// 99 s. An attempt at 100 s was refused.
+func TestTheRateThatAShortBlockSuggests(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		do      func(*Law)
+		want    string
+		guessed bool
+	}{
+		{"the first attempt after a step: between the two paces", func(*Law) {}, "2.00-4.00/s", true},
+		{"the second one", func(l *Law) { l.h.add(99500*ms, amounts{1, 1, 0}) }, "4.00-8.00/s", false},
+		{"one that others overtook", func(l *Law) { l.out.add(100*sec, 1) }, "4.00-8.00/s", false},
+		{"before the first step", func(l *Law) { l.ramp.was = 0 }, "4.00-8.00/s", false},
+		{"long after the ramp", func(l *Law) { l.block.ramping = false }, "6.15-8.00/s", false},
+		{"a rate that is held stays", func(l *Law) { l.hold(newRate(0, 5, 6)) }, "5.00-6.00/s", false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock = *sentEvenly(99*sec, sec, 100), 101*sec
+		l.h.add(100*sec, amounts{1, 1, 0})
+		l.ramp = ramp{was: 5e8, every: 2.5e8, grew: 99 * sec}
+		l.block = block{began: 100 * sec, ramping: true, pace: 8, blamed: -1}
+		l.out.add(100*sec, 0)
+		tt.do(l)
+		l.holdRate(l.view(), &l.block)
+		if got := held(l); got != tt.want || l.rate().guessed != tt.guessed {
+			t.Errorf("%s: %s, guessed %v; want %s", tt.name, got, l.rate().guessed, tt.want)
+		}
+	}
+}
+
+// What was sent before a block with another cause says nothing about a rate.
+func TestABlockWithAnotherCauseEndsTheCycleOfARate(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*Law)
+		void bool
+	}{
+		{"a short one, by the rate", func(*Law) {}, false},
+		{"an outage", func(l *Law) { l.block.outage = true }, true},
+		{"an advertised limit's", func(l *Law) { l.block.explained = true }, true},
+		{"a long one", func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 2, 140*sec, 160*sec }, true},
+		{"a penalty's", func(l *Law) {
+			l.block.refusals, l.block.lastRefused, l.block.release, l.penalty.length = 2, 140*sec, 160*sec, 20*sec
+			l.limits = append(l.limits, &flight{size: 9})
+			l.block.blamed = 1
+		}, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h = *sentEvenly(99*sec, sec, 100)
+		r := newRate(0, 3, 4)
+		r.count, r.refused, r.since = 30, 100*sec, 30
+		l.limits = []limit{r}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: 0, paced: false}
+		tt.do(l)
+		l.clock = l.block.release
+		l.ended(l.view())
+		if void := r.cycles == 0; void != tt.void || r.released != l.clock || r.refused != 0 || r.count != 0 {
+			t.Errorf("%s: cycle dropped %v, began at %v; %+v", tt.name, void, r.released, r)
+		}
+	}
+}
+
+// Five blocks were explained by a window of 100 attempts in the 13th length, and so is a sixth
+// one, which began at 110 s.
+func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
+	const fitted = "100 of unit 0 in 8.9s-8.9s"
+	other := &window{size: amounts{9, 9, 0}, low: 100 * sec, high: 100 * sec, climb: 1, hits: sureHits}
+	for _, tt := range []struct {
+		name   string
+		do     func(*Law)
+		want   string
+		blocks int // that are known then; 0 once they have been explained
+		freed  time.Duration
+	}{
+		{"a rate was blamed", func(*Law) {}, "9 of unit 0 in 100.0s-100.0s, " + fitted, 0, 0},
+		{"nothing was", func(l *Law) { l.limits, l.block.blamed = nil, -1 }, fitted, 0, 0},
+		{"a window was", func(l *Law) { l.limits, l.block.blamed = []limit{other}, 0 }, "9 of unit 0 in 100.0s-100.0s", 5, 0},
+		{"there is a penalty", func(l *Law) { l.penalty.length = sec }, "8.00-9.00/s, 9 of unit 0 in 100.0s-100.0s", 5, 0},
+		{"it is the first block", func(l *Law) { l.episodes = nil }, "8.00-9.00/s, 9 of unit 0 in 100.0s-100.0s", 1, 0},
+		{"a long block", func(l *Law) { l.block.refusals, l.block.release = 2, 115*sec }, "9 of unit 0 in 100.0s-100.0s, " + fitted, 0, 115 * sec},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h = *sentEvenly(110*sec, 89*ms, 100)
+		es := &episodes{n: 5, last: 100 * sec}
+		for j := range es.n {
+			e := &es.ring[j]
+			e.n, e.whole, e.refused = 250, 10, time.Duration(j)*sec
+			for u := range units {
+				for i := range lengths {
+					e.least[u][i], e.most[u][i] = float32(200+150*(j%2)), float32(200+150*(j%2))
+				}
+			}
+			e.least[attempts][12], e.most[attempts][12] = 100, 101
+		}
+		es.ring[4].n = 500 // unlike a rate
+		l.limits, l.episodes = []limit{newRate(0, 8, 9), other}, es
+		l.block = block{began: 110 * sec, noticed: 110 * sec, lastRefused: 110 * sec, release: 110*sec + 10*ms, refusals: 1, pace: 7, blamed: 0}
+		tt.do(l)
+		l.clock = l.block.release
+		l.spans.n = 0
+		before := *es
+		holds := l.holdFitted(l.view())
+		known := 0
+		if l.episodes != nil {
+			known = l.episodes.n
+		}
+		if got := held(l); got != tt.want || known != tt.blocks || holds != strings.HasSuffix(got, fitted) {
+			t.Errorf("%s: %v, holds %q and knows %d blocks, want %q and %d", tt.name, holds, got, known, tt.want, tt.blocks)
+		}
+		if !holds {
+			continue
+		}
+		if w := l.limits[len(l.limits)-1].(*window); w.hits != minEpisodes || w.lone || w.from != l.clock || w.pace != 7 || w.floor != w.high {
+			t.Errorf("%s: %+v", tt.name, w)
+		}
+		*es = before // the same, with what else follows from the end of a block
+		l.limits, l.episodes, l.block.blamed, l.freed = []limit{newRate(0, 8, 9)}, es, 0, 0
+		l.ended(l.view())
+		if got := held(l); got != fitted || l.freed != tt.freed {
+			t.Errorf("%s: afterwards it holds %q, freed at %v; want %v", tt.name, got, l.freed, tt.freed)
+		}
+	}
+}
+
+// Forty attempts of cost 10 in a minute: a window of 420 of cost is full, and one of 100 attempts
+// is not.
+func TestARefusalThatAWindowExplainsInAnotherUnit(t *testing.T) {
+	minute := func() *window {
+		return &window{size: amounts{100, 420, 0}, off: amounts{0.05, 0.05, 0}, low: time.Minute, high: time.Minute, climb: 1}
+	}
+	for _, tt := range []struct {
+		name   string
+		limits []limit
+		blamed int
+		want   int
+	}{
+		{"nothing was blamed", []limit{minute()}, -1, 0},
+		{"a rate was", []limit{newRate(0, 8, 9), minute()}, 0, 1},
+		{"a limit in flight was", []limit{&flight{size: 9}, minute()}, 0, 0},
+		{"the window itself was", []limit{minute()}, 0, 0},
+		{"none explains it", []limit{newRate(0, 8, 9), &window{size: amounts{100, 100, 0}, low: time.Minute, high: time.Minute}}, -1, -1},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h.add(sec, amounts{40, 400, 0})
+		l.mean = amounts{1, 10, 0}
+		l.limits, l.block.blamed = tt.limits, tt.blamed
+		l.blameOtherUnit(l.view(), refusal{sent: 10 * sec, cost: 10})
+		if l.block.blamed != tt.want {
+			t.Errorf("%s: blamed %d, want %d", tt.name, l.block.blamed, tt.want)
+		}
+		for i, x := range l.limits {
+			if w, ok := x.(*window); ok && (w.unit == cost) != (tt.blamed != tt.want && i == tt.want) {
+				t.Errorf("%s: limit %d is of unit %d", tt.name, i, w.unit)
+			}
+		}
+	}
+}
+
+// The mean rate before a refusal starts at the release before, whatever had refused.
+func TestALongBlockThatAnAdvertisedLimitExplainsEndsACycle(t *testing.T) {
+	for _, long := range []bool{true, false} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h.add(0, amounts{1, 1, 0})
+		l.block = block{blamed: -1, explained: true, pace: 10, refusals: 1, began: sec, noticed: sec, lastRefused: sec, release: 2 * sec}
+		if long {
+			l.block.release = 60 * sec
+		}
+		l.clock = l.block.release
+		l.ended(l.view())
+		if (l.freed == l.block.release) != long {
+			t.Errorf("long %v: freed at %v, released at %v", long, l.freed, l.block.release)
+		}
+	}
+}
+
+func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	l.h = *sentEvenly(100*sec, sec, 100)
+	l.clock, l.meanLong = 1000*sec, 450*sec
+	l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 600 * sec, release: 1000 * sec, refusals: 6, blamed: -1, pace: 4, ramping: true}
+	l.penalize(l.view(), 0)
+	if l.penalty.length != 400*sec {
+		t.Errorf("the penalty is %v, want the 400 s that no canary lengthened", l.penalty.length)
+	}
+	// It grew all the time: the limit may be anywhere between the mean and the last pace.
+	if r := l.rate(); r.low > 1 || r.high != 4 || r.price < 400 || r.price > 1600 {
+		t.Errorf("from %.3g to %.3g a second at %.0f attempts", r.low, r.high, r.price)
+	}
+}
+
+// TestAConfiguredLengthIsBelievedSooner: one of 70 s is none of the usual ones.
+func TestAConfiguredLengthIsBelievedSooner(t *testing.T) {
+	for _, configured := range []bool{false, true} {
+		cfg := Config{Ceiling: 1, Initial: 1}
+		if configured {
+			cfg.Windows = []time.Duration{70 * sec}
+		}
+		l := New(cfg)
+		for now := time.Duration(0); now < 30*sec; now += sec {
+			l.h.add(now, amounts{1, 1, 0})
+		}
+		l.clock = 72 * sec
+		l.block = block{began: 30 * sec, noticed: 30 * sec, lastRefused: 40 * sec, release: 72 * sec, pace: 1, refusals: 4, blamed: -1}
+		l.ended(l.view())
+		w := l.limits[0].(*window)
+		if got := w.length(l.clock); configured != (got == 70*sec) || !configured && got != 72*sec || w.size[attempts] != 30 {
+			t.Errorf("configured %v: %v of %v, want 30 in 70s or in 72s", configured, w.size[attempts], got)
+		}
+	}
+}
+
+func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		size float64       // that the window is held with, in hundreds; some 45 were sent in its length
+		many int           // attempts, in hundreds
+		next time.Duration // the refusal after the first at 5 seconds
+		even bool
+	}{
+		{"not full at the refusal", 100, 10, 14 * sec, true},
+		{"full, which explains it", 45, 10, 14 * sec, false},
+		{"few attempts, which agree by chance", 100, 1, 14 * sec, false},
+		{"soon after the first refusal, when little has changed", 100, 10, 5900 * ms, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		w := newWindow(0, amounts{tt.size * float64(tt.many), 0, 0}, sec, 9*sec, 11*sec, sec, 10)
+		w.lone = false
+		l.limits = []limit{w}
+		send := func(from, to time.Duration, n int) {
+			for i := range n {
+				l.h.add(from+time.Duration(i)*(to-from)/time.Duration(n), amounts{1, 1, 0})
+			}
+		}
+		send(0, 5*sec, 100*tt.many)
+		if tt.next < 10*sec {
+			l.spans.add(&block{began: 5 * sec, lastRefused: 5 * sec, release: 5500 * ms}, 0)
+		} else {
+			l.spans.add(&block{began: 5 * sec, lastRefused: 6 * sec, release: 10500 * ms}, 2)
+			send(10500*ms, tt.next, 40*tt.many)
+		}
+		v := view{now: tt.next, h: &l.h, mean: amounts{1, 1, 0}}
+		l.blameCounted(v, refusal{sent: tt.next, now: tt.next, cost: 1})
+		if w.even != tt.even || w.even && (w.high != 10*sec || w.size[attempts] != 100*float64(tt.many)) {
+			t.Errorf("%s: even %v, %v in %v", tt.name, w.even, w.size[attempts], w.high)
+		}
+	}
+}
+
+// As many attempts as a window of ten seconds allows were in use at each of four refusals, if it is
+// counted in periods.
+func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
+	type refusals struct {
+		sent   map[time.Duration]float64
+		blocks []time.Duration // the instants of the refusals before the newest
+		at     time.Duration
+	}
+	large := refusals{map[time.Duration]float64{sec: 1000, 12 * sec: 400}, []time.Duration{5 * sec}, 14 * sec}
+	second := refusals{map[time.Duration]float64{sec: 1000, 12 * sec: 400, 16 * sec: 220}, []time.Duration{5 * sec, 14 * sec}, 16200 * ms}
+	least := refusals{map[time.Duration]float64{sec: 20, 12 * sec: 10, 16 * sec: 5, 22 * sec: 12.5}, []time.Duration{5 * sec, 15 * sec, 17500 * ms}, 25 * sec}
+	small := refusals{map[time.Duration]float64{sec: 24, 12 * sec: 12, 16 * sec: 6, 22 * sec: 15}, []time.Duration{5 * sec, 15 * sec, 17500 * ms}, 25 * sec}
+	for _, tt := range []struct {
+		name string
+		refusals
+		low, high time.Duration
+		do        func(*window)
+		size      float64 // 0: it is not
+	}{
+		{"a length between the bounds", large, 9 * sec, 11 * sec, func(*window) {}, 1000},
+		{"a tenth below them", large, 11100 * ms, 12 * sec, func(*window) {}, 1000},
+		{"more than a tenth", large, 11200 * ms, 12 * sec, func(*window) {}, 0},
+		{"a tenth above them", large, 8 * sec, 9100 * ms, func(*window) {}, 1000},
+		{"more than that", large, 8 * sec, 9050 * ms, func(*window) {}, 0},
+		{"a window of cost", large, 9 * sec, 11 * sec, func(w *window) { w.unit = cost }, 0},
+		{"one that is already", large, 9 * sec, 11 * sec, func(w *window) { w.even = true }, 0},
+		{"one that began with the clock", large, 10 * sec, 10 * sec, func(w *window) { w.clock = 10 * sec }, 1000},
+		{"a full one, by two blocks", second, 10 * sec, 10 * sec, func(w *window) { w.size[attempts] = 620 }, 1000},
+		{"a full one, by a single block", large, 10 * sec, 10 * sec, func(w *window) { w.size[attempts] = 400 }, 0},
+		{"a small one, by three blocks", small, 9 * sec, 11 * sec, func(*window) {}, 24},
+		{"of twenty at least", least, 9 * sec, 11 * sec, func(*window) {}, 20},
+		{"not by two", refusals{small.sent, small.blocks[1:], small.at}, 9 * sec, 11 * sec, func(*window) {}, 0},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for _, at := range slices.Sorted(maps.Keys(tt.sent)) {
+			l.h.add(at, amounts{tt.sent[at], 0, 0})
+		}
+		for _, at := range tt.blocks {
+			b := block{began: at, lastRefused: at + 4*ms, release: at + 200*ms}
+			if at == 5*sec {
+				b.lastRefused, b.release = 10004*ms, 10200*ms
+			}
+			l.spans.add(&b, 0)
+		}
+		w := &window{size: amounts{5000, 5000, 0}, low: tt.low, high: tt.high, climb: 1, testAfter: 9, lone: true, floor: tt.low}
+		tt.do(w)
+		before := *w
+		l.limits, l.block.blamed = []limit{newRate(0, 8, 9), w}, -1
+		l.clock = tt.at
+		l.blameCounted(l.view(), refusal{sent: tt.at, now: tt.at, cost: 1})
+		want, blamed := before, -1
+		if tt.size > 0 {
+			want.low, want.high, want.lone, want.even, want.clock, want.size, want.testAfter = 10*sec, 10*sec, false, true, 0, amounts{tt.size, 0, 0}, testGrowth
+			blamed = 1
+		}
+		if *w != want || l.block.blamed != blamed {
+			t.Errorf("%s: %+v, blamed %d; want %+v, %d", tt.name, *w, l.block.blamed, want, blamed)
+		}
+	}
+}
+
+func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		others []float64
+		want   bool
+	}{
+		{"four each time", []float64{4, 4, 4}, true},
+		{"twice", []float64{3, 4, 4}, false},
+		{"differently many", []float64{4, 3, 4}, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		r := newRate(0, 19, 20)
+		r.off = cycleRates{0.01, 0.1}
+		l.hold(r)
+		for _, others := range tt.others {
+			for range 9 {
+				l.crowd.sent(int(others))
+			}
+			l.crowd.refused(others, 0)
+		}
+		l.crowd.evidence, l.weighed = 1, len(tt.others)
+		l.out.add(0, 4)
+		if got := l.suggestsFlight(&block{pace: 20}); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Three minutes of the clock ended three blocks; a hundred attempts fit into each.
+func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
+	known := func(size float64, length time.Duration, hits int) *window {
+		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
+	}
+	unsettled := known(100, time.Minute, sureHits)
+	unsettled.low = 57 * sec
+	agreeing := known(50, 51*sec, sureHits)
+	agreeing.low = 48 * sec
+	byCost := known(100, time.Minute, sureHits)
+	byCost.unit = cost
+	lone := known(9, sec, 0)
+	lone.lone = true
+	const found = "100 of unit 0 in 60.0s-60.0s by the clock"
+	for _, tt := range []struct {
+		name   string
+		limits []limit
+		blamed int
+		want   string
+	}{
+		{"nothing", nil, -1, found},
+		{"a rate", []limit{newRate(0, 8, 9)}, 0, found},
+		{"a rate and another window", []limit{known(9, sec, 1), newRate(0, 8, 9)}, 1, "9 of unit 0 in 1.0s-1.0s, " + found},
+		{"a window of a single block", []limit{lone, newRate(0, 8, 9)}, 1, found},
+		{"a limit in flight that was not blamed", []limit{&flight{size: 9}}, -1, "9 in flight, " + found},
+		{"one that was", []limit{&flight{size: 9}}, 0, "9 in flight"},
+		{"that window", []limit{known(100, time.Minute, 0)}, 0, "100 of unit 0 in 60.0s-60.0s"},
+		{"somewhat larger", []limit{known(103, time.Minute, 0)}, 0, "103 of unit 0 in 60.0s-60.0s"},
+		{"larger", []limit{known(103.1, time.Minute, 0)}, 0, found},
+		{"smaller", []limit{known(96.9, time.Minute, 0)}, 0, found},
+		{"somewhat longer", []limit{known(100, 61790*ms, 0)}, 0, "100 of unit 0 in 61.8s-61.8s"},
+		{"longer", []limit{known(100, 61800*ms, 0)}, 0, found},
+		{"of which the length is not known", []limit{unsettled}, 0, found},
+		{"of another unit", []limit{byCost}, 0, found},
+		{"another one that explains this block", []limit{known(50, 51*sec, sureHits)}, 0, "50 of unit 0 in 51.0s-51.0s"},
+		{"but has no certain length", []limit{agreeing}, 0, found},
+		{"but not others yet", []limit{known(50, 51*sec, sureHits-1)}, 0, found},
+		{"one that does not explain it", []limit{known(50, 20*sec, sureHits)}, 0, found},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for k := range time.Duration(3) {
+			l.h.add(k*60*sec+10*sec, amounts{100, 100, 0})
+			b := block{began: k*60*sec + 50*sec, lastRefused: k*60*sec + 59*sec, release: k*60*sec + 60500*ms, refusals: 2, pace: 5, before: 4}
+			if k < 2 {
+				l.spans.add(&b, 1)
+			} else {
+				l.block = b
+			}
+		}
+		l.clock, l.penalty.length, l.allRefused = l.block.release, sec, 9
+		l.limits, l.block.blamed = tt.limits, tt.blamed
+		holds := l.holdPeriod(l.view())
+		if got := held(l); got != tt.want || holds != strings.HasSuffix(tt.want, "clock") || holds == l.penalty.on() || l.spans.ring[0].refusals != 5 {
+			t.Errorf("%s: %v, holds %q, want %q; a penalty of %v, %v refused", tt.name, holds, got, tt.want, l.penalty.length, l.spans.ring[0].refusals)
+		}
+		if !holds {
+			continue
+		}
+		if w, ok := l.limits[len(l.limits)-1].(*window); !ok || w.hits != minEpisodes || w.lone || w.clock != time.Minute || w.from != l.clock || l.block.blamed != -1 {
+			t.Errorf("%s: %+v, blamed %d", tt.name, l.limits[len(l.limits)-1], l.block.blamed)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package learn
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+// A caller that is answered after 200 ms keeps one more attempt in flight from time to time,
+// and of five the fifth is refused: latency limits the attempts, and not the pace, which grows.
+func TestAPaceThatIsNotReachedExplainsNoNumberInFlight(t *testing.T) {
+	l := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour})
+	now, width, answers, rest, until := time.Duration(0), 1, 0, 30*sec, time.Duration(0)
+	var flying []time.Duration // when they were sent
+	refusals := 0
+	for now < 3*time.Minute && refusals < 10 {
+		at := never
+		if len(flying) < width {
+			at = l.Hold(now, 1)
+			if !l.Answered() && len(flying) > 0 {
+				at = never
+			}
+		}
+		if len(flying) > 0 && flying[0]+200*ms <= at {
+			sent := flying[0]
+			flying, now = flying[1:], sent+200*ms
+			l.Observe(Outcome{Sent: sent, Now: now, Class: Admitted, Estimate: 1, Cost: 1})
+			if answers++; answers >= 8 && now >= until && width < 5 {
+				answers, width = 0, width+1
+			}
+			continue
+		}
+		now = at
+		l.Sent(now, 1)
+		if len(flying) < 4 {
+			flying = append(flying, now)
+			continue
+		}
+		now += ms
+		l.Observe(Outcome{Sent: at, Now: now, Class: Refused, Estimate: 1})
+		refusals, width, until, rest = refusals+1, 4, now+rest, 2*rest
+	}
+	if b := l.Binding(); b.Kind != Flight || b.Size != 4 || refusals > 3 {
+		t.Errorf("%d refusals, holds %+v, want 4 in flight after 3", refusals, b)
+	}
+}
+
+// A limit that allows no burst refuses the first attempt after a step of the ramp, so that its
+// rate lies between two paces that were tried.
+func TestWhatALimitWithoutABurstCostsAtFirst(t *testing.T) {
+	for _, tt := range []struct{ rate, goodput float64 }{
+		{2, 0.97}, {5, 0.96}, {10, 0.94}, {20, 0.90},
+	} {
+		l := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour})
+		until := time.Duration(2000 / tt.rate * float64(sec))
+		admitted, refused := drive(l, until, bucketAt(tt.rate, 1))
+		if float64(admitted) < tt.goodput*2000 || refused > 6 {
+			t.Errorf("%v a second: %d admitted of 2,000, %d refused; want %v of them, 6", tt.rate, admitted, refused, tt.goodput)
+		}
+	}
+}
+
+// A bucket of ten a second: after a minute the law holds a rate close to it, and a law
+// restored from its state starts there.
+func TestABucketIsFoundHeldAndStored(t *testing.T) {
+	cfg := Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour}
+	l := New(cfg)
+	admitted, refused := bucketOf(l, 10, 30*time.Minute)
+	if admitted < 17_000 || refused > 30 {
+		t.Errorf("%d admitted, %d refused", admitted, refused)
+	}
+	f := l.Binding()
+	if f.Kind != Rate || math.Abs(f.Size-10) > 0.3 {
+		t.Errorf("holds %+v", f)
+	}
+	again := New(cfg)
+	if err := again.Restore(l.Store(), l.Interval()); err != nil {
+		t.Fatal(err)
+	}
+	if g := again.Binding(); g.Kind != Rate || math.Abs(g.Size-f.Size) > 0.3 {
+		t.Errorf("restored %+v, stored %+v", g, f)
+	}
+	for _, bad := range []Found{{Kind: "tide", Size: 1}, {Kind: Rate, Size: -1}, {Kind: Rate, Size: 2, High: 1}, {Kind: Window, Size: 1}, {Kind: Flight, Size: math.NaN()}} {
+		if err := New(cfg).Restore(Stored{Found: []Found{bad}}, sec); err == nil {
+			t.Errorf("%+v was taken", bad)
+		}
+	}
+}
+
+func TestAWindowCountedInPeriodsIsFoundAndPacedEvenly(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		size   float64
+		length time.Duration
+		admits func(time.Duration) bool
+		even   bool
+		least  float64 // the part of what is allowed that is admitted
+	}{
+		{"100 in 10 s", 100, 10 * sec, countedOf(100, 10*sec), true, 0.96},
+		{"60 a minute", 60, time.Minute, countedOf(60, time.Minute), true, 0.96},
+		{"a sliding window", 100, 10 * sec, slidingOf(100, 10*sec), false, 0.9},
+		{"a window by the clock", 60, time.Minute, fixedOf(60, time.Minute, false), false, 0.9},
+	} {
+		l := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour})
+		until := 20 * tt.length
+		admitted, refused := drive(l, until, tt.admits)
+		if least := tt.least * tt.size * 20; float64(admitted) < least || tt.even && refused > 10 {
+			t.Errorf("%s: %d admitted, want %.0f; %d refused", tt.name, admitted, least, refused)
+		}
+		f := l.Binding()
+		if f.Kind != Window || f.Even != tt.even || math.Abs(f.Size/tt.size-1) > 0.05 || math.Abs(f.Window.Seconds()/tt.length.Seconds()-1) > 0.05 {
+			t.Errorf("%s: holds %+v", tt.name, f)
+		}
+		again := New(l.cfg)
+		if err := again.Restore(l.Store(), l.Interval()); err != nil || again.Binding().Even != tt.even {
+			t.Errorf("%s: restored %+v, %v", tt.name, again.Binding(), err)
+		}
+	}
+}
+
+// What a block after a few seconds is due to shows a minute after the first attempt. A canary that
+// goes too soon before or after it is followed by a far longer wait.
+func TestAMinuteThatIsCountedInPeriodsIsFoundAtItsFirstEnd(t *testing.T) {
+	for phase := range 12 {
+		for name, admits := range map[string]func(time.Duration) bool{
+			"600 a minute, and 20 a second": both(countedOf(20, sec), countedOf(600, time.Minute)),
+			"600 a minute":                  countedOf(600, time.Minute),
+		} {
+			l := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour, Phase: time.Duration(phase) * 4900 * ms})
+			admitted, refused := drive(l, 204*sec, admits)
+			if b := l.Binding(); b.Kind != Window || b.Window != time.Minute || admitted < 1940 || refused > 12 {
+				t.Errorf("%s, the clock is at %d: %d admitted, want 1940 of 2040; %d refused; holds %+v", name, phase, admitted, refused, b)
+			}
+		}
+	}
+}
+
+func TestWhatOneRefusalCosts(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		limit   float64       // a second, with a burst of as much; 0 means none
+		refused time.Duration // how long everything is refused, once the pace has settled
+		within  time.Duration // it costs at most this beyond that, at the pace before
+	}{
+		{"a stray one among thousands", 0, ms, 5 * sec},
+		{"half a minute", 0, 30 * sec, time.Minute},
+		{"four minutes", 0, 4 * time.Minute, 2 * time.Minute},
+		{"a stray one under a limit", 20, ms, 5 * sec},
+		{"four minutes under a limit", 20, 4 * time.Minute, 181 * sec},
+	} {
+		l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+		from := 30 * time.Minute
+		tokens, filled := tt.limit, time.Duration(0)
+		limited := func(now time.Duration) bool {
+			tokens, filled = min(tt.limit, tokens+tt.limit*(now-filled).Seconds()), now
+			if tt.limit > 0 && tokens < 1 {
+				return true
+			}
+			tokens--
+			return false
+		}
+		play(l, 0, from, limited)
+		due := float64(play(l, from, from+10*time.Minute, limited)) / 600
+		from += 10 * time.Minute
+		first := true
+		admitted := play(l, from, from+time.Hour, func(now time.Duration) bool {
+			refuse := first || now < from+tt.refused
+			first = false
+			return refuse || limited(now)
+		})
+		lost := seconds(3600 - tt.refused.Seconds() - float64(admitted)/due)
+		if lost > tt.within {
+			t.Errorf("%s: costs %v, want at most %v", tt.name, lost, tt.within)
+		}
+	}
+}
+
+// A block of minutes could be caused by a window. If it does not happen again, it must not
+// delay attempts hours later, although the real limit refuses now and then.
+func TestAWindowFromOneLongBlockIsDroppedLater(t *testing.T) {
+	for _, limit := range []float64{5, 20} {
+		for _, from := range []time.Duration{15 * time.Minute, 20 * time.Minute, 27 * time.Minute, 33 * time.Minute, 40 * time.Minute, 51 * time.Minute} {
+			l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+			tokens, filled, refused := limit, time.Duration(0), false
+			limited := func(now time.Duration) bool {
+				tokens, filled = min(limit, tokens+limit*(now-filled).Seconds()), now
+				if tokens < 1 || refused && now < from+4*time.Minute {
+					return true
+				}
+				tokens--
+				return false
+			}
+			play(l, 0, from, limited)
+			refused = true
+			for m := range 4 * 60 {
+				at := from + time.Duration(m)*time.Minute
+				if n := play(l, at, at+time.Minute, limited); n == 0 && m > 30 {
+					t.Errorf("of %g a second, refused for 4 minutes after %v: nothing goes %d minutes later", limit, from, m)
+				}
+			}
+		}
+	}
+}
+
+// A bucket was held for minutes, then a window of ten minutes refuses and says until when.
+func TestALongWaitUnderAKnownRateIsAWindow(t *testing.T) {
+	const size, length = 2500, 10 * time.Minute
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	inBucket, next := bucketAt(10, 1), time.Duration(0)
+	var sent []time.Duration // admitted
+	refused := 0
+	for now := time.Duration(0); now < 2*time.Hour; {
+		now = max(now+ms, next, l.Hold(now, 1))
+		l.Sent(now, 1)
+		o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted}
+		full := len(sent) >= size && now-sent[len(sent)-size] < length
+		switch {
+		case full:
+			o.Class, o.RetryAfter = Refused, length-(now-sent[len(sent)-size])
+		case !inBucket(now):
+			o.Class, o.RetryAfter = Refused, 50*ms
+		default:
+			sent = append(sent, now)
+		}
+		if o.Class == Refused {
+			refused++
+			next = o.Now + o.RetryAfter
+		}
+		l.Observe(o)
+		now = o.Now
+	}
+	if most := size * 12; len(sent) < most*95/100 || refused > 40 {
+		t.Errorf("%d of %d admitted, %d refused, %+v held", len(sent), most, refused, l.Limits(nil))
+	}
+}

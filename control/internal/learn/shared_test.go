@@ -1,0 +1,148 @@
+package learn
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
+	v := view{now: 100 * sec, last: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
+	for _, tt := range []struct {
+		name   string
+		shape  shape
+		shared bool
+		margin float64 // not used since a refusal
+		left   float64
+		want   time.Duration // interval between attempts
+	}{
+		{"it is refused no more", fixed, true, 0, 40, 0},
+		{"alone", fixed, false, grazed, 40, 0},
+		{"a window", fixed, true, grazed, 40, 400 * ms},
+		{"of which little is left", fixed, true, grazed, 4, 4 * sec},
+		{"a bucket", bucket, true, grazed, 40, 800 * ms},
+		{"a bucket that was never refused, and that others use", bucket, false, 0, 40, 800 * ms},
+		{"of which little is left: others leave more than that", bucket, false, 0, 4, 4 * sec / 3},
+		{"a sliding window that was never refused", sliding, false, 0, 40, time.Minute / 12 / 40},
+	} {
+		a := advertised{taken: 30, during: 60, others: 40, longest: time.Minute, share: 1, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+		for s := range a.errors {
+			a.errors[s] = 2
+		}
+		if got := a.free(v, 1) - v.now; (got - tt.want).Abs() > time.Millisecond {
+			t.Errorf("%s: %v later, want %v", tt.name, got, tt.want)
+		}
+	}
+	tokens := advertised{perCost: true, share: 1, taken: 30, during: 60, shaper: newShaper(bucket), quota: 80, left: 40, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+	for s := range tokens.errors {
+		tokens.errors[s] = 2
+	}
+	if got := tokens.free(v, 1) - v.now; got != 0 {
+		t.Errorf("what is under way on a limit on cost is taken for the use of others: the next goes %v after the last", got)
+	}
+	tokens.taken = 200
+	calls := tokens
+	calls.perCost = false
+	if got, want := tokens.pace(), calls.pace(); math.Abs(got-0.1) > 1e-9 || math.Abs(want-0.6) > 1e-9 {
+		t.Errorf("of 2 a second, which others take all, %v are waited for where the limit is on cost, want 0.1; %v where it is on calls, want 0.6", got, want)
+	}
+	v.punished = true
+	for _, tt := range []struct {
+		quota, left float64
+		want        time.Duration
+	}{{80, 39, 300 * ms}, {80, 41, 0}, {2, 2, 0}} {
+		a := advertised{shaper: newShaper(bucket), quota: tt.quota, left: tt.left, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
+		if got := a.free(v, 1) - v.now; got < tt.want || tt.want == 0 && got != 0 {
+			t.Errorf("under a penalty the next of %v, of which %v are left, goes %v after the last, want %v or more, or at once while much is left or few can be under way at a refusal", tt.quota, tt.left, got, tt.want)
+		}
+	}
+}
+
+// Refusals are fast, and responses of admitted attempts may take long.
+func TestWhatOthersUseIsForgottenWithSlowResponses(t *testing.T) {
+	h := &history{}
+	a := advertised{shaper: newShaper(sliding), name: "x", quota: 100, grain: 1, share: 1, at: -1, longest: 10 * sec, others: 40}
+	for n := range 400 {
+		now := time.Duration(n) * sec / 8
+		h.add(now, amounts{1, 1, 0})
+		used := h.used(attempts, now, 10*sec)
+		a.update(view{now: now + 2*sec, h: h, latency: 2e9}, now, false, Fact{Quota: 100, Remaining: 100 - used, Window: -1, Reset: 10 * sec})
+	}
+	if a.others > 1 {
+		t.Errorf("others use %.1f, and the responses count only our own attempts", a.others)
+	}
+}
+
+// Under a penalty a bucket is not drained at once. While it is nearly full, the little that
+// its resets show of the rate holds nothing back.
+func TestABucketIsSpreadUnderAPenaltyOnceHalfIsUsed(t *testing.T) {
+	for _, tt := range []struct {
+		left     float64
+		punished bool
+		spread   bool
+	}{{4473, true, false}, {2000, true, true}, {2000, false, false}} {
+		v := view{now: 10 * sec, h: &history{}, mean: amounts{1, 1, 0}, punished: tt.punished}
+		a := advertised{shaper: newShaper(bucket), quota: 4475, left: tt.left, slow: 1.0 / 2860, share: 1}
+		if got := a.apart(v, 1); (got > 0) != tt.spread {
+			t.Errorf("%.0f of 4475 left, penalty %v: the next attempt goes after %v", tt.left, tt.punished, got)
+		}
+	}
+}
+
+// Sixty units, of which forty are left; those of a bucket return at two a second, and others
+// take half of that.
+func TestHowFarApartSharedUnitsAreUsed(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*advertised, *view)
+		cost float64
+		want time.Duration
+	}{
+		{"a window: over the rest of it", func(*advertised, *view) {}, 1, 20 * sec * 10 / 400 * 10 / 125 * 10},
+		{"of which much was spent since", func(a *advertised, _ *view) { a.spent = 20 }, 1, 20 * sec * 10 / 200 * 10 / 125 * 10},
+		{"of which less is left than one needs", func(a *advertised, _ *view) { a.spent = 39.5 }, 1, 16 * sec},
+		{"it is over", func(_ *advertised, v *view) { v.now = 130 * sec }, 1, 0},
+		{"others use it no more", func(a *advertised, _ *view) { a.shared = false }, 1, 0},
+		{"the refusal is long ago", func(a *advertised, _ *view) { a.margin = grazed/2 - 1e-6 }, 1, 0},
+		{"not that long", func(a *advertised, _ *view) { a.margin = grazed / 2 }, 1, 400 * ms},
+		{"a sliding window: over a twelfth of it", func(a *advertised, _ *view) { a.shape, a.longest, a.others, a.margin = sliding, time.Minute, 4, 0 }, 1, 125 * ms},
+		{"of which less is left than one needs", func(a *advertised, _ *view) { a.shape, a.longest, a.others, a.spent = sliding, time.Minute, 4, 39.5 }, 1, 5 * sec},
+		{"of costs", func(a *advertised, _ *view) { a.shape, a.longest, a.others, a.perCost = sliding, time.Minute, 4, true }, 4, 500 * ms},
+		{"others use hardly any of it", func(a *advertised, _ *view) { a.shape, a.longest, a.others = sliding, time.Minute, 3 }, 1, 0},
+		{"of one", func(a *advertised, _ *view) { a.quota = 1 }, 1, 0},
+		{"of two", func(a *advertised, _ *view) { a.quota = 2 }, 1, 400 * ms},
+		{"of costs", func(a *advertised, _ *view) { a.perCost = true }, 4, 1600 * ms},
+		{"a bucket: over the time that it takes to refill", func(a *advertised, _ *view) { a.shape = bucket }, 1, 600 * ms},
+		{"of which little is left: twice what others leave of it", func(a *advertised, _ *view) { a.shape, a.left = bucket, 1 }, 1, 2 * sec},
+		{"which they took at once", func(a *advertised, _ *view) { a.shape, a.left, a.taken, a.during = bucket, 1, 0.001, 0 }, 1, 2 * sec},
+		{"they leave a twentieth at least", func(a *advertised, _ *view) { a.shape, a.left, a.taken = bucket, 1, 100 }, 1, 20 * sec},
+		{"a larger one of which they leave as much", func(a *advertised, _ *view) { a.shape, a.left, a.taken, a.quota = bucket, 1, 100, 120 }, 1, 20 * sec},
+		{"what they gave back does not count", func(a *advertised, _ *view) { a.shape, a.left, a.taken = bucket, 1, -100 }, 1, sec},
+		{"a bucket of costs is spread evenly", func(a *advertised, _ *view) { a.shape, a.perCost, a.left = bucket, true, 4 }, 4, 24 * sec},
+		{"a bucket that they use, without a refusal", func(a *advertised, _ *view) { a.shape, a.shared = bucket, false }, 1, 600 * ms},
+		{"if it is surely one", func(a *advertised, _ *view) { a.shape, a.shared, a.errors = bucket, false, [shapes]float64{} }, 1, 0},
+		{"and they use a twentieth of it", func(a *advertised, _ *view) { a.shape, a.shared, a.taken = bucket, false, 1 }, 1, 0},
+		{"more than that", func(a *advertised, _ *view) { a.shape, a.shared, a.taken = bucket, false, 1.01 }, 1, 600 * ms},
+		{"under a penalty from half of it on", func(a *advertised, v *view) {
+			a.shape, a.taken, a.shared, a.spent, v.punished = bucket, 0, false, 10.1, true
+		}, 1, 24 * sec * 10 / 299},
+		{"not before", func(a *advertised, v *view) {
+			a.shape, a.taken, a.shared, a.spent, v.punished = bucket, 0, false, 10, true
+		}, 1, 0},
+		{"of eight", func(a *advertised, v *view) {
+			a.shape, a.taken, a.shared, a.quota, a.left, v.punished = bucket, 0, false, 8, 3.9, true
+		}, 1, 820 * ms},
+		{"of fewer nothing is saved", func(a *advertised, v *view) {
+			a.shape, a.taken, a.shared, a.quota, a.left, v.punished = bucket, 0, false, 7.9, 3.9, true
+		}, 1, 0},
+		{"of a bucket of which no rate is known, the end is", func(a *advertised, _ *view) { a.shape, a.slow = bucket, 0 }, 1, 400 * ms},
+	} {
+		a := advertised{shaper: shaper{errors: [shapes]float64{2, 2, 2}}, quota: 60, left: 40, whole: 120 * sec, slow: 2, taken: 10, during: 10, shared: true, margin: grazed, share: 1}
+		a.shape = fixed
+		v := view{now: 100 * sec}
+		tt.do(&a, &v)
+		if got := a.apart(v, tt.cost); (got-tt.want).Abs() > 5*ms || tt.want == 0 && got != 0 {
+			t.Errorf("%s: %v apart, want %v", tt.name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package learn
+
+import (
+	"testing"
+	"time"
+)
+
+// Some providers send milliseconds instead of seconds. One canary finds out.
+func TestAnImplausibleWaitIsTested(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		waits []time.Duration // in the first refusals of blocks
+		truth float64         // their divisor
+		last  time.Duration   // the time without an attempt in the last block
+		tried int             // canaries that were refused
+		unit  float64         // stored for a warm start
+	}{
+		{"almost a day is believed", []time.Duration{24*time.Hour - sec}, 1, 24*time.Hour - sec, 0, 0},
+		{"a day may be the rest of more, and costs a canary", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 1, 1},
+		{"or 15 minutes", []time.Duration{24 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
+		{"a longer one that is true costs a canary", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 1, 1},
+		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 1, 1},
+		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
+		{"those after it cost what they mean", []time.Duration{48 * time.Hour, 300 * sec}, millisPerSecond, 300 * ms, 0, millisPerSecond},
+		{"an hour and a half is believed", []time.Duration{90 * time.Minute}, 1, 90 * time.Minute, 0, 0},
+		{"any number of seconds is, if penalties are as long", []time.Duration{877 * sec}, 1, 877 * sec, 0, 0},
+		{"a longer one that no window explains costs a canary", []time.Duration{4217 * sec}, 1, 4217 * sec, 1, 1},
+		{"but one alone, too", []time.Duration{4217 * sec, 5003 * sec}, 1, 5003 * sec, 1, 1},
+		{"or little, if it has another unit", []time.Duration{4217 * sec}, millisPerSecond, 4638 * ms, 0, millisPerSecond},
+		{"as do those after it", []time.Duration{4217 * sec, 93 * sec}, millisPerSecond, 93 * ms, 0, millisPerSecond},
+		{"after two that can be believed it is believed", []time.Duration{sec, sec, 48 * time.Hour}, 1, 48 * time.Hour, 0, 1},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		now, tried, block := time.Duration(0), 0, time.Duration(0)
+		for _, wait := range tt.waits {
+			now += time.Hour
+			l.Sent(now, 1)
+			l.Observe(Outcome{Sent: now, Now: now, Class: Refused, RetryAfter: wait})
+			began, over := now, now+time.Duration(float64(wait)/tt.truth)
+			for l.Waiting() {
+				now = max(now+l.Believed(wait-time.Duration(float64(now-began)*tt.truth)), l.Hold(now, 1))
+				l.Sent(now, 1)
+				o := Outcome{Sent: now, Now: now, Class: Admitted}
+				if now < over {
+					tried++
+					o.Class, o.RetryAfter = Refused, time.Duration(float64(over-now)*tt.truth)
+				}
+				l.Observe(o)
+			}
+			block = now - began
+		}
+		if off := block - tt.last; off < 0 || off > sec+tt.last/50 || tried != tt.tried || l.Store().WaitUnit != tt.unit {
+			t.Errorf("%s: nothing goes for %v, want %v; %d canaries refused, want %d; unit %v, want %v",
+				tt.name, block, tt.last, tried, tt.tried, l.Store().WaitUnit, tt.unit)
+		}
+	}
+}
+
+func TestUsualWindowsExplainALongWait(t *testing.T) {
+	const now = 1234 * sec
+	for _, tt := range []struct {
+		name string
+		wait time.Duration
+		want bool
+	}{
+		{"whole minutes", 17 * time.Minute, true},
+		{"thousands of seconds", 5000 * sec, true},
+		{"tens of thousands", 20_000 * sec, true},
+		{"eleven thousand, which may be milliseconds", 11_000 * sec, false},
+		{"minutes by a date, which has whole seconds", 17*time.Minute - 600*ms, true},
+		{"until an hour after the first attempt", time.Hour + 100*sec - now, true},
+		{"until a day after the last release", 24*time.Hour + 507*sec - now, true},
+		{"until the clock strikes", 2*time.Hour - 400*sec - now + 3*sec, true},
+		{"neither", 4217 * sec, false},
+		{"an hour after the first attempt, and some seconds", time.Hour + 105*sec - now, true},
+		{"and some more", time.Hour + 105*sec + ms - now, false},
+		{"some seconds after the clock strikes", 2*time.Hour - 395*sec - now, true},
+		{"some more", 2*time.Hour - 395*sec + ms - now, false},
+		{"ten", 2*time.Hour - 390*sec - now, false},
+		{"whole minutes and a second", 17*time.Minute + sec, true},
+		{"and more than that", 17*time.Minute + sec + ms, false},
+		{"whole minutes and two seconds", 17*time.Minute + 2*sec, false},
+		{"whole minutes but for a second and a half", 17*time.Minute - 1500*ms, false},
+		{"about a quarter of an hour", 15*time.Minute + 3*sec, true},
+	} {
+		l := Law{cfg: Config{Phase: 400 * sec}, began: 100 * sec, freed: 507 * sec}
+		if got := l.ends(now, tt.wait); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAWaitThatABurstLengthenedIsNotAllBelieved(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		waits []time.Duration
+		want  time.Duration
+	}{
+		{"each refusal of a burst has a longer one", []time.Duration{266 * sec, 613 * sec, 1409 * sec, 3051 * sec}, penaltyLongest},
+		{"it is no longer than a penalty", []time.Duration{266 * sec, 613 * sec}, 613 * sec},
+		{"it ends with the hour", []time.Duration{266 * sec, time.Hour - 12*sec}, time.Hour - 12*sec},
+		{"waits are known to be seconds", []time.Duration{266 * sec, 3051 * sec}, 3051 * sec},
+		{"the rest of one that is in milliseconds", []time.Duration{20_711 * sec, 20_611 * sec, 20_511 * sec}, 22562100 * time.Microsecond},
+		{"responses that overtook others", []time.Duration{20_711 * sec, 20_511 * sec, 20_611 * sec}, 22672100 * time.Microsecond},
+		{"a quarter longer", []time.Duration{20_000*sec + 11*sec, 25_013*sec + 750*ms}, 27515125 * time.Microsecond},
+		{"more than that", []time.Duration{20_000*sec + 11*sec, 25_014 * sec}, penaltyLongest},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: 24 * time.Hour})
+		if tt.name == "waits are known to be seconds" {
+			l.named.unit = 1
+		}
+		now := 10 * sec
+		for range tt.waits {
+			l.Sent(now, 1)
+		}
+		for _, wait := range tt.waits {
+			now += 100 * ms
+			l.Observe(Outcome{Sent: 10 * sec, Now: now, Class: Refused, RetryAfter: wait, Estimate: 1})
+		}
+		last := tt.waits[len(tt.waits)-1]
+		if got := l.Believed(last); got != tt.want {
+			t.Errorf("%s: %v of %v is believed, want %v", tt.name, got, last, tt.want)
+		}
+		if got := l.Hold(now, 1) - now; got < tt.want-sec || got > tt.want+2*sec {
+			t.Errorf("%s: the next attempt in %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}

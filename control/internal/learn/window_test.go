@@ -1,0 +1,645 @@
+package learn
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+)
+
+func TestAWindowLetsNoMoreThanItsSizeIntoItsLength(t *testing.T) {
+	now := 100 * sec
+	for _, tt := range []struct {
+		name string
+		n    int
+		want time.Duration
+	}{
+		{"room", 5, now},
+		{"the newest of ten leaves in a window's length", 10, now - 9*sec + 60*sec},
+		{"twelve: three have to leave", 12, now - 9*sec + 60*sec},
+	} {
+		w := window{low: 60 * sec, high: 60 * sec, climb: 1}
+		w.size = amounts{10, 10, 0}
+		v := view{now: now, last: now - 30*sec, h: sentEvenly(now, sec, tt.n), mean: amounts{1, 1, 0}}
+		if got := w.free(v, 1); got != tt.want {
+			t.Errorf("%s: free at %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestAWindowOfFewUnitsThatRefusesTooEarlyIsLonger(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		size      float64
+		unit      unit
+		apart     time.Duration // between attempts, the last of which is refused
+		low, high time.Duration // the length afterwards
+	}{
+		{"one unit, and the attempt before is 6 s old", 1, attempts, 6 * sec, 5900 * ms, 6060 * ms},
+		{"one unit, refused when the window predicts", 1, attempts, 5800 * ms, 5800 * ms, 5900 * ms},
+		{"ten units, whose margin keeps attempts apart", 10, attempts, 600 * ms, 5700 * ms, 5900 * ms},
+		{"one second of work", 1, busy, 6 * sec, 5700 * ms, 5900 * ms},
+	} {
+		now := 100 * sec
+		h := &history{}
+		for i := range 20 {
+			h.add(now-time.Duration(20-i)*tt.apart, amounts{1, 1, 1})
+		}
+		w := &window{unit: tt.unit, low: 5700 * ms, high: 5900 * ms, climb: 1, hits: 9}
+		w.size = amounts{tt.size, tt.size, tt.size}
+		b := &block{began: now, noticed: now, lastRefused: now, release: now + sec, refusals: 1}
+		if agrees := w.ended(view{now: now + sec, h: h, mean: amounts{1, 1, 1}}, b); !agrees || w.low != tt.low || w.high != tt.high {
+			t.Errorf("%s: agrees %v, %v to %v, want %v to %v", tt.name, agrees, w.low, w.high, tt.low, tt.high)
+		}
+	}
+}
+
+func TestAWindowIsRecountedInTheUnitThatExplainsARefusal(t *testing.T) {
+	now := 100 * sec
+	for _, tt := range []struct {
+		name string
+		size amounts
+		lone bool
+		want unit
+	}{
+		{"as much cost was in use as before, and few attempts", amounts{40, 100, 0}, false, cost},
+		{"neither as much cost nor as many attempts", amounts{40, 400, 0}, false, attempts},
+		{"both", amounts{10, 100, 0}, false, attempts},
+		{"one block alone speaks for the window", amounts{40, 100, 0}, true, attempts},
+	} {
+		h := &history{}
+		for i := range 10 {
+			h.add(now-time.Duration(10-i)*sec, amounts{1, 10, 0})
+		}
+		w := &window{size: tt.size, off: amounts{0.05, 0.05, 0.06}, low: 60 * sec, high: 60 * sec, climb: 1, hits: 5, lone: tt.lone}
+		got := w.recounted(view{now: now, h: h, mean: amounts{1, 10, 0}}, refusal{sent: now, cost: 10})
+		if got != (tt.want == cost) || w.unit != tt.want {
+			t.Errorf("%s: recounted %v, unit %v, want %v", tt.name, got, w.unit, tt.want)
+		}
+	}
+}
+
+func TestTheAssumedLengthOfALoneWindowShrinks(t *testing.T) {
+	w := newWindow(0, amounts{10, 10, 0}, 10*sec, 40*sec, 60*sec, 40*sec, 5)
+	last := w.length(0)
+	if last != 60*sec {
+		t.Fatalf("at first %v, want the top of the bracket", last)
+	}
+	for _, at := range []time.Duration{5 * sec, 20 * sec, time.Minute, time.Hour} {
+		if got := w.length(at); got >= last || got < 10*sec {
+			t.Errorf("at %v %v, before %v", at, got, last)
+		} else {
+			last = got
+		}
+	}
+	// The instant at which the window has room accounts for that.
+	v := view{now: sec, h: sentEvenly(sec, 10*ms, 10), mean: amounts{1, 1, 0}, last: -time.Hour}
+	at := w.free(v, 1)
+	if v.now = at; at >= 60*sec || w.free(v, 1) > at+sec {
+		t.Errorf("room at %v, and then at %v", at, w.free(v, 1))
+	}
+}
+
+func TestARefusalOfAWindow(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		w      window
+		used   int // in the minute before the refusal
+		size   float64
+		room   float64
+		margin bool
+	}{
+		{"of few a small margin takes none", window{high: time.Minute, low: time.Minute}, 10, 10, 10, true},
+		{"which was taken for too short says nothing of its size", window{high: 90 * sec, low: 50 * sec}, 10, 10, 10, false},
+		{"that a test had raised takes it back", window{high: time.Minute, low: time.Minute, proven: amounts{10}}, 11, 10, 10, true},
+	} {
+		w := tt.w
+		w.climb, w.testAfter, w.size, w.hits = 1, 1, amounts{10, 0, 0}, 6
+		if w.proven[attempts] > 0 {
+			w.size[attempts] = 13
+		}
+		v := view{now: time.Hour, h: sentEvenly(time.Hour, 5*sec, tt.used), mean: amounts{1, 1, 0}}
+		w.blame(v, refusal{sent: v.now, now: v.now, cost: 1})
+		if math.Abs(w.size[attempts]-tt.size) > 0.01 || w.usable() != tt.room || w.margin > 0 != tt.margin {
+			t.Errorf("%s: size %.2f, room %.2f, margin %.3f", tt.name, w.size[attempts], w.usable(), w.margin)
+		}
+	}
+}
+
+func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		failed   float64 // what the failed tests have multiplied
+		calm     float64 // the time since the last block, in multiples of its length
+		punished bool
+		want     bool
+	}{
+		{"the first one, soon after a block", 1, 8, false, false},
+		{"after eight times its length", 1, 8.1, false, true},
+		{"the second one waits longer", testGrowth, 8.1, false, false},
+		{"so long", testGrowth, 20.1, false, true},
+		{"at most forty times the length", 1000, 40.1, false, true},
+		{"under a penalty each waits so long", 1, 40, true, false},
+	} {
+		w := &window{testAfter: tt.failed}
+		if got := w.calm(view{lastBlock: 1, open: seconds(tt.calm), punished: tt.punished}); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	for _, tt := range []struct {
+		size, want float64 // attempts a minute; the maximum number of attempts before a test
+	}{{10, minTest}, {100, 1500}, {1000, maxTest}} {
+		w := &window{size: amounts{tt.size, 0, 0}, low: time.Minute, high: time.Minute}
+		if got := w.maxUntested(view{mean: amounts{1, 1, 1}}); math.Abs(got-tt.want) > 1 {
+			t.Errorf("of %v a minute it is tested after %v attempts, want %v", tt.size, got, tt.want)
+		}
+	}
+}
+
+func TestALengthShrinksFromTheBlockOn(t *testing.T) {
+	for silence, fold := range map[time.Duration]time.Duration{8 * sec: minFold, 400 * sec: 100 * sec, 800 * sec: 2 * time.Minute} {
+		w := newWindow(7*sec, amounts{10, 20, 0}, sec, 40*sec, 60*sec, silence, 5)
+		if *w != (window{size: amounts{10, 20, 0}, off: doubtUnit, low: 40 * sec, high: 60 * sec, from: 7 * sec, fold: fold, climb: 1, testAfter: 1, lone: true, floor: sec, pace: 5}) {
+			t.Errorf("after a silence of %v: %+v, want %v", silence, *w, fold)
+		}
+	}
+	for low, want := range map[time.Duration]bool{24 * sec: true, 24*sec - 1: false} {
+		if w := (window{low: low, high: 25 * sec}); w.settled() != want {
+			t.Errorf("from %v to 25s: settled %v", low, !want)
+		}
+	}
+	w := newWindow(100*sec, amounts{10, 10, 0}, 30*sec, 40*sec, 60*sec, 400*sec, 5)
+	for _, tt := range []struct{ now, want time.Duration }{
+		{99 * sec, 60 * sec}, {100 * sec, 60 * sec},
+		{100*sec + w.fold, 30*sec + 11036*ms}, // the uncertainty has shrunk to 1/e
+		{time.Hour, 30 * sec},
+	} {
+		if got := w.length(tt.now); (got - tt.want).Abs() > ms {
+			t.Errorf("at %v: %v, want %v", tt.now, got, tt.want)
+		}
+	}
+}
+
+func TestTheUnitThatPredictsRefusalsIsHeld(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		hits int
+		off  amounts // before the refusal, which comes with 14 attempts and 100 units in use
+		want unit
+	}{
+		{"attempts were wrong", 2, amounts{0.2, 0.01, 1}, cost},
+		{"the first refusal says too little", 0, amounts{0.2, 0.01, 1}, attempts},
+		{"units were wrong as often", 2, amounts{0.2, 0.5, 1}, attempts},
+	} {
+		h := &history{}
+		for i := range 14 {
+			h.add(time.Hour+time.Duration(i)*sec, amounts{1, 100.0 / 14, 0})
+		}
+		w := &window{size: amounts{10, 100, 0}, off: tt.off, low: time.Minute, high: time.Minute, climb: 1, hits: tt.hits}
+		now := time.Hour + 14*sec
+		w.blame(view{now: now, h: h, mean: amounts{1, 7, 0}}, refusal{sent: now, now: now})
+		if w.unit != tt.want {
+			t.Errorf("%s: unit %d, want %d", tt.name, w.unit, tt.want)
+		}
+	}
+}
+
+func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
+	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, climb: 1, testAfter: 1}
+	v := view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: 1, open: 10 * sec}
+	f := refusal{sent: v.now, now: v.now, cost: 1}
+	for i := range maxUneven + 1 {
+		if !w.ended(v, &block{}) {
+			t.Fatalf("it was dropped after %d refusals", i)
+		}
+		w.blame(v, f)
+	}
+	if w.ended(v, &block{}) || w.size[attempts] != 60 || w.margin == 0 {
+		t.Errorf("it is kept, with %v and a margin of %v", w.size, w.margin)
+	}
+	v.open = 61 * sec // a minute without a refusal
+	if w.blame(v, f); !w.ended(v, &block{}) {
+		t.Error("a refusal after more than its length is counted with those before")
+	}
+	margin := w.margin
+	w.climb = 1.1
+	if w.blame(v, f); w.margin != margin || w.testAfter != testGrowth {
+		t.Errorf("after a test that failed the margin is %v, was %v; the next comes after %v", w.margin, margin, w.testAfter)
+	}
+}
+
+func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		late time.Duration // the 50th of 100 attempts
+		want time.Duration // when the last one goes
+	}{
+		{"in time", 0, 100 * sec},
+		{"two intervals late", 2 * sec, 100 * sec},
+		{"later than a part of the length", 10 * sec, 108800 * ms},
+	} {
+		w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, climb: 1, due: sec}
+		h, now := &history{}, time.Duration(0)
+		for i := range 100 {
+			v := view{now: now, last: now, h: h, mean: amounts{1, 1, 0}}
+			if now = w.free(v, 1); i == 49 {
+				now += tt.late
+			}
+			h.add(now, amounts{1, 1, 0})
+			w.sent(now)
+		}
+		if (now - tt.want).Abs() > 1100*ms {
+			t.Errorf("%s: the last one goes at %v, want %v", tt.name, now, tt.want)
+		}
+	}
+}
+
+// A refusal at 1000 s, with attempts of cost 3 sent each second before.
+func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
+	const now = 1000 * sec
+	known := window{size: amounts{20, 60, 0}, off: amounts{0.1, 0.1, 0.1}, low: 20 * sec, high: 20 * sec, climb: 1, testAfter: 2, untested: 9, hits: 3, margin: 0.01, published: true}
+	for _, tt := range []struct {
+		name string
+		do   func(*window)
+		want string
+	}{
+		{"full, as predicted", func(*window) {},
+			"size 20.00 60.45, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"more was in use than it holds: half of that is believed", func(w *window) { w.size[attempts] = 19.5 },
+			"size 19.75 60.45, off 0.070 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"by far more: all of it is", func(w *window) { w.size[attempts] = 18 },
+			"size 20.00 60.45, off 0.104 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"less was in use: a third of that is believed", func(w *window) { w.size[attempts] = 25 },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"a third unit that has no size yet", func(w *window) { w.size[cost], w.off[cost] = 0, 0.01 },
+			"size 20.00 60.00, off 0.060 0.060, margin 0.018, next test 2, unit 0, proven 0"},
+		{"at the second refusal it does not", func(w *window) { w.size[attempts], w.hits = 25, 1 },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"another unit is somewhat better", func(w *window) { w.off[attempts] = 0.15 },
+			"size 20.00 60.45, off 0.090 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"hardly better", func(w *window) { w.off[attempts] = 0.13 },
+			"size 20.00 60.45, off 0.078 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"a larger one was tested, and less was in use: what was proven stays", func(w *window) { w.size[attempts], w.climb, w.proven = 25, 1.1, amounts{15, 15, 0} },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.005, next test 5, unit 1, proven 15"},
+		{"a single block says that the length is settled", func(w *window) { w.lone, w.low, w.floor, w.fold = true, 19300*ms, 5*sec, sec },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"the assumed length was hardly shorter", func(w *window) { w.low, w.from, w.fold = 17*sec, now-105*ms, sec },
+			"size 20.00 60.00, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"at the first refusal the unit stays", func(w *window) { w.size[attempts], w.hits = 25, 0 },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 0, proven 0"},
+		{"it was tested: the next test comes later", func(w *window) { w.climb = 1.1 },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 5, unit 0, proven 20"},
+		{"and much later", func(w *window) { w.climb, w.testAfter = 1.1, 3000 },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 4000, unit 0, proven 20"},
+		{"what a test had raised before stays proven", func(w *window) { w.climb, w.proven = 1.1, amounts{15, 15, 0} },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 5, unit 0, proven 15"},
+		{"the raised size is not enough: back to the proven one", func(w *window) { w.size[attempts], w.proven = 25, amounts{16, 48, 5} },
+			"size 16.00 48.00, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"more than the proven one is in use", func(w *window) { w.size[attempts], w.proven = 25, amounts{24, 72, 0} },
+			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
+		{"the raised size holds", func(w *window) { w.proven = amounts{16, 48, 0} },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 16"},
+		{"a margin has a bound", func(w *window) { w.margin = 0.14 },
+			"size 20.00 60.45, off 0.060 0.070, margin 0.150, next test 2, unit 0, proven 0"},
+		{"a length that is not settled: the size stays", func(w *window) { w.high = 21 * sec },
+			"size 20.00 60.00, off 0.060 0.070, margin 0.010, next test 2, unit 0, proven 0"},
+		{"the assumed length was too short", func(w *window) { w.high, w.fold = 40*sec, sec },
+			"size 20.00 60.00, off 0.060 0.070, margin 0.010, next test 2, unit 0, proven 0"},
+		{"it was the longest possible", func(w *window) { w.high, w.from = 40*sec, now },
+			"size 20.00 60.00, off 0.460 0.460, margin 0.018, next test 2, unit 0, proven 0"},
+	} {
+		w := known
+		w.size[busy] = 5 // of which nothing is used
+		tt.do(&w)
+		h := &history{}
+		for i := range 1000 {
+			h.add(time.Duration(i+1)*sec, amounts{1, 3, 0})
+		}
+		w.blame(view{now: now, h: h, mean: amounts{1, 3, 0}}, refusal{sent: now, now: now, cost: 3})
+		got := fmt.Sprintf("size %.2f %.2f, off %.3f %.3f, margin %.3f, next test %.0f, unit %d, proven %.0f", w.size[0], w.size[1], w.off[0], w.off[1], w.margin, w.testAfter, w.unit, w.proven[0])
+		if got != tt.want || w.climb != 1 || w.untested != 0 || w.published || w.size[busy] != 5 {
+			t.Errorf("%s: %s, want %s; %+v", tt.name, got, tt.want, w)
+		}
+	}
+}
+
+// A window of 20 attempts in some 20 s was filled at ten a second until 100 s.
+func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
+	known := window{size: amounts{20, 40, 0}, low: 18 * sec, high: 20 * sec, climb: 1, hits: 3, doubts: 1, floor: 5 * sec}
+	for _, tt := range []struct {
+		name          string
+		do            func(*window)
+		last, release time.Duration // the newest refused canary, and the admitted one, since the 20th attempt before the refusal
+		agrees        bool
+		want          string
+	}{
+		{"as predicted", func(*window) {}, 18500 * ms, 19500 * ms, true, "unit 0, 18.5s-19.5s, 0 doubts"},
+		{"sooner than predicted", func(*window) {}, 10 * sec, 16 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"at the lower bound", func(*window) {}, 10 * sec, 18 * sec, true, "unit 0, 18.0s-18.0s, 0 doubts"},
+		{"a little later", func(*window) {}, 20200 * ms, 21 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"at the upper bound", func(*window) {}, 20 * sec, 21 * sec, true, "unit 0, 20.0s-20.0s, 0 doubts"},
+		{"a little later, where few fit", func(w *window) { w.size = amounts{3, 0, 0} }, 21900 * ms, 22700 * ms, true, "unit 0, 20.0s-20.4s, 0 doubts"},
+		{"where few fit, just at the upper bound", func(w *window) { w.size = amounts{3, 0, 0} }, 21700 * ms, 22700 * ms, true, "unit 0, 20.0s-20.0s, 0 doubts"},
+		{"where few fit, for one canary", func(w *window) { w.size = amounts{3, 0, 0} }, 21900 * ms, 21910 * ms, true, "unit 0, 20.0s-20.2s, 0 doubts"},
+		{"four are not few", func(w *window) { w.size = amounts{4, 0, 0} }, 21800 * ms, 22700 * ms, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"too early", func(*window) {}, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"just not too early", func(*window) {}, 10 * sec, 16 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"just too early, by any size", func(*window) {}, 10 * sec, 15790 * ms, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"too late", func(*window) {}, 25 * sec, 26 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"just not too late", func(*window) {}, 22 * sec, 26 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"too late, but not if some more fit", func(*window) {}, 22200 * ms, 26 * sec, true, "unit 0, 18.0s-20.0s, 0 doubts"},
+		{"too early by attempts, but not by cost", func(w *window) { w.size[cost] = 120 }, 10 * sec, 14 * sec, true, "unit 1, 18.0s-18.0s, 0 doubts"},
+		{"the unit is sure", func(w *window) { w.size[cost], w.hits = 120, sureHits }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"a cost without a size", func(w *window) { w.size[cost] = 0 }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
+		{"one of a single block", func(w *window) { w.lone = true }, 18500 * ms, 19500 * ms, true, "unit 0, 18.5s-19.5s, 0 doubts"},
+		{"one of a single block, too early", func(w *window) { w.lone = true }, 10 * sec, 14 * sec, true, "unit 0, 9.8s-13.8s lone, 2 doubts, from 3.3s"},
+		{"whatever cost says", func(w *window) { w.lone, w.size[cost] = true, 10 }, 10 * sec, 14 * sec, true, "unit 0, 9.8s-13.8s lone, 2 doubts, from 3.3s"},
+		{"at once", func(w *window) { w.lone = true }, 1900 * ms, 2500 * ms, true, "unit 0, 1.7s-2.3s lone, 2 doubts, from 0.6s"},
+		{"in less than a second", func(w *window) { w.lone, w.size = true, amounts{2, 0, 0} }, 1900 * ms, 2 * sec, true, "unit 0, 0.2s-0.2s lone, 2 doubts, from 0.3s"},
+		{"that early again", func(w *window) { w.lone, w.doubts = true, 2 }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s lone, 3 doubts, from 5.0s"},
+		{"one of a single block, too late", func(w *window) { w.lone = true }, 25 * sec, 26 * sec, false, "unit 0, 18.0s-20.0s lone, 2 doubts, from 5.0s"},
+		{"by the clock", func(w *window) { w.clock, w.low = 20*sec, 20*sec }, 19900 * ms, 22900 * ms, true, "unit 0, 20.0s-20.0s, 0 doubts, by the clock"},
+		{"not by the clock, after all", func(w *window) { w.clock, w.low = 20*sec, 20*sec }, 21900 * ms, 23900 * ms, true, "unit 0, 20.0s-20.0s, 0 doubts"},
+		{"evenly", func(w *window) { w.even = true }, 18 * sec, 19 * sec, true, "unit 0, 18.0s-20.0s, 1 doubts, next in 1s"},
+	} {
+		w := known
+		tt.do(&w)
+		h := sentEvenly(100*sec, 100*ms, 200)
+		for i := range h.sum {
+			h.sum[i][cost] *= 2
+		}
+		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 98100*ms + tt.last, release: 98100*ms + tt.release, refusals: 1}
+		v := view{now: b.release, h: h, mean: amounts{1, 2, 0}}
+		agrees := w.ended(v, b)
+		got := fmt.Sprintf("unit %d, %.1fs-%.1fs", w.unit, w.low.Seconds(), w.high.Seconds())
+		if w.lone {
+			got += " lone"
+		}
+		got += fmt.Sprintf(", %d doubts", w.doubts)
+		if w.lone {
+			got += fmt.Sprintf(", from %.1fs", w.floor.Seconds())
+		}
+		if w.clock > 0 {
+			got += ", by the clock"
+		}
+		if w.even {
+			got += fmt.Sprintf(", next in %v", w.due-v.now)
+		} else if agrees != (w.from == v.now) && w.clock == 0 {
+			t.Errorf("%s: its length shrinks from %v on", tt.name, w.from)
+		}
+		if agrees != tt.agrees || got != tt.want || w.clock < 0 {
+			t.Errorf("%s: agrees %v, %s; want %v, %s", tt.name, agrees, got, tt.agrees, tt.want)
+		}
+	}
+	w := window{lone: true, low: 18 * sec, high: 20 * sec, size: amounts{20, 20, 0}}
+	if w.shorter(view{now: 50 * sec, h: sentEvenly(100*sec, sec, 100)}, &block{began: 40 * sec}, 3*sec, 6*sec); w.low != 3*sec || w.high != 6*sec || w.floor != sec || w.from != 50*sec || w.size != (amounts{6, 6, 0}) {
+		t.Errorf("a shorter window: %+v", w)
+	}
+}
+
+func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
+	for _, tt := range []struct {
+		w      window
+		usable float64
+		late   float64 // how many attempts of an even one may be late
+	}{
+		{window{size: amounts{10, 10, 0}}, 10, 0}, {window{size: amounts{9.992, 10, 0}}, 10, 0}, {window{size: amounts{9.985, 10, 0}}, 9, 0}, {window{size: amounts{0.5, 1, 0}}, 1, 0},
+		{window{size: amounts{10, 10, 0}, margin: 0.04}, 10, 0}, {window{size: amounts{10, 10, 0}, margin: 0.06}, 9, 0}, {window{unit: cost, size: amounts{10, 9.5, 0}, margin: 0.1}, 8.55, 0},
+		{window{size: amounts{60, 60, 0}, even: true}, 60, 2.2}, {window{size: amounts{60, 60, 0}, climb: 1.1, margin: 0.1}, 66, 0},
+	} {
+		if got := tt.w.usable(); math.Abs(got-tt.usable) > 1e-9 || math.Abs(tt.w.late()-tt.late) > 1e-9 {
+			t.Errorf("%+v: %v may be used, %v late; want %v, %v", tt.w, got, tt.w.late(), tt.usable, tt.late)
+		}
+	}
+	// A window is as full as in its unit, and until that is known as in the fullest one.
+	v := view{now: 70 * sec, h: &history{}, mean: amounts{1, 10, 0}}
+	v.h.add(50*sec, amounts{9, 80, 0})
+	for hits, want := range map[int]float64{0: 0.9, 2: 0.9, 3: 0.1} {
+		w := window{size: amounts{100, 100, 0}, low: time.Minute, high: time.Minute, hits: hits}
+		if got := w.fullness(v, refusal{sent: 70 * sec, cost: 10}); math.Abs(got-want) > 1e-9 {
+			t.Errorf("after %d refusals it is full to %v, want %v", hits, got, want)
+		}
+	}
+	// By the clock, what was sent just before the minute does not count.
+	v.h = sentEvenly(sec, sec, 1)
+	v.h.add(60*sec-1, amounts{1, 1, 0})
+	v.h.add(60*sec, amounts{1, 1, 0})
+	w := window{size: amounts{9, 9, 0}, low: time.Minute, high: time.Minute, clock: time.Minute}
+	if got := w.used(v, attempts, 70*sec, time.Minute); got != 1 {
+		t.Errorf("%v attempts of this minute, want 1", got)
+	}
+	for _, tt := range []struct {
+		name         string
+		w            window
+		tested       bool
+		calm         float64
+		margin, next float64
+		doubts       int
+	}{
+		{"soon after the block before", window{margin: 0.01, testAfter: 2, doubts: 1}, false, 30, 0.018, 2, 2},
+		{"later than its length", window{margin: 0.01, testAfter: 2, doubts: 1}, false, 30.5, 0.018, 2, 0},
+		{"with a large margin", window{margin: 0.14, testAfter: 2}, false, 30, 0.15, 2, 1},
+		{"a test", window{margin: 0.01, testAfter: 2, doubts: 1}, true, 30, 0.01, 5, 1},
+		{"one of many", window{margin: 0.01, testAfter: 3000}, true, 30, 0.01, 4000, 0},
+	} {
+		w := tt.w
+		w.even, w.low, w.high = true, time.Minute, time.Minute
+		if w.uneven(view{open: seconds(2 * tt.calm), lastBlock: 2}, tt.tested); math.Abs(w.margin-tt.margin) > 1e-9 || w.testAfter != tt.next || w.doubts != tt.doubts {
+			t.Errorf("%s: a margin of %v, the next test after %v, %d doubts; want %v, %v, %d", tt.name, w.margin, w.testAfter, w.doubts, tt.margin, tt.next, tt.doubts)
+		}
+	}
+}
+
+// At 100 s, with an attempt of cost 3 sent each second from 51 s on.
+func TestWhatIsInUseOfAWindow(t *testing.T) {
+	const now = 100 * sec
+	minute := window{size: amounts{60, 180, 0}, low: time.Minute, high: time.Minute, climb: 1}
+	with := func(do func(*window)) window { w := minute; do(&w); return w }
+	for _, tt := range []struct {
+		name    string
+		w       window
+		next    time.Duration // until an attempt may go
+		room    float64       // attempts
+		every   time.Duration
+		full    float64 // when an attempt is refused
+		delays  bool    // whether it is what delays attempts
+		usable  float64
+		refuted bool
+	}{
+		{"room", minute, 800 * ms, 10, sec, 51 / 60., false, 60, false},
+		{"of cost", with(func(w *window) { w.unit = cost }), 800 * ms, 10, sec, 51 / 60., false, 180, false},
+		{"full", with(func(w *window) { w.size[attempts] = 50 }), 11*sec + ms, 0, 1200 * ms, 51 / 50., true, 50, false},
+		{"one of cost without room", with(func(w *window) { w.unit, w.size[cost] = cost, 149.9 }), 12*sec + ms, -0.1 / 3, 60 * sec * 30 / 1499, 153 / 149.9, true, 149.9, false},
+		{"nearly full: so far apart that it lasts", with(func(w *window) { w.size[attempts] = 51 }), 60 * sec / 51 * 10 / 125 * 10, 1, 60 * sec / 51, 1, true, 51, false},
+		{"a margin", with(func(w *window) { w.margin = 0.15 }), 60 * sec / 51 * 10 / 125 * 10, 1, sec, 1, true, 51, false},
+		{"a margin of cost", with(func(w *window) { w.unit, w.margin = cost, 0.15 }), 60 * sec / 51 * 10 / 125 * 10, 1, sec, 1, true, 153, false},
+		{"half of one attempt is not taken", with(func(w *window) { w.size[attempts], w.margin = 3.995, 0.12 }), 57*sec + ms, -46, 60 * sec * 1000 / 3995, 51 / 3.995 / 0.88, true, 4, false},
+		{"a test goes beyond the size", with(func(w *window) { w.size[attempts], w.climb = 48, 1.0625 }), 60 * sec / 51 * 10 / 125 * 10, 1, 1250 * ms, 51 / 48., true, 51, false},
+		{"by the clock: since the minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 42 }), 60 * sec / 42 * 10 / 125 * 10, 1, 60 * sec / 42, 1, true, 42, false},
+		{"by the clock, full until the next minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 41 }), 20*sec + ms, 0, 60 * sec / 41, 42 / 41., true, 41, false},
+		{"refused attempts may count", with(func(w *window) { w.size[attempts], w.slack = 50, 700*ms }), 11*sec + 701*ms, 0, 1200 * ms, 51 / 50., true, 50, false},
+		{"evenly", with(func(w *window) { w.even, w.due = true, 105*sec }), 5 * sec, 10, sec, 51 / 60., false, 60, false},
+		{"evenly, one late", with(func(w *window) { w.even, w.due, w.size[attempts] = true, 99*sec, 50 }), 0, 0, 1200 * ms, 51 / 50., true, 50, false},
+		{"exceeded without a refusal", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 30*sec
+		}), sec + ms, 0, sec, 41 / 30., true, 30, true},
+		{"not exceeded by enough", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{34.8, 100, 0}, 30*sec
+		}), 706 * ms, 4, 30 * sec * 10 / 348, 41 / 34.8, true, 34, false},
+		{"too long for that", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 36100*ms
+		}), 7*sec + 101*ms, -7, 36100 * ms / 30, 41 / 30., true, 30, false},
+		{"just short enough for that", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 36*sec
+		}), 7*sec + ms, -6, 36 * sec / 30, 41 / 30., true, 30, true},
+		{"more than one block supports it", with(func(w *window) { w.low, w.fold, w.size = 40*sec, sec, amounts{30, 100, 0} }), 11*sec + ms, -10, 40 * sec / 30, 41 / 30., true, 30, false},
+	} {
+		v := view{now: now, last: now, guard: ms, h: &history{}, mean: amounts{1, 3, 0}}
+		for i := range 50 {
+			v.h.add(time.Duration(51+i)*sec, amounts{1, 3, 0})
+		}
+		w := tt.w
+		if w.even {
+			v.guard = 0
+		}
+		next, every := w.free(v, 3)-now, time.Duration(w.interval(v))
+		w.hits = 9
+		if full := w.fullness(v, refusal{sent: now, cost: 3}); math.Abs(full-tt.full) > 0.002 {
+			t.Errorf("%s: full %.3f, want %.3f", tt.name, full, tt.full)
+		}
+		if (next-tt.next).Abs() > 50*ms || math.Abs(w.room(v)-tt.room) > 0.01 || (every-tt.every).Abs() > 50*ms || math.Abs(w.usable()-tt.usable) > 0.01 {
+			t.Errorf("%s: next in %v, room %.2f, one each %v, usable %.1f; want %v, %.2f, %v, %.1f", tt.name, next, w.room(v), every, w.usable(), tt.next, tt.room, tt.every, tt.usable)
+		}
+		if w.busy(v) != tt.delays || w.refuted(v) != tt.refuted {
+			t.Errorf("%s: delays %v, refuted %v; want %v, %v", tt.name, w.busy(v), w.refuted(v), tt.delays, tt.refuted)
+		}
+	}
+}
+
+func TestAWindowIsTestedAndRaised(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		w       window
+		used    int
+		calm    float64
+		climb   float64
+		size    float64
+		proven  float64
+		untests float64
+	}{
+		{"many attempts were admitted: some more are tried", window{untested: 320, testAfter: 1}, 100, 99, 1.005, 100, 70, 321},
+		{"some more have to be", window{untested: 319, testAfter: 1}, 100, 99, 1, 100, 70, 320},
+		{"after a test that failed, more", window{untested: 799, testAfter: 2.5}, 100, 99, 1, 100, 70, 800},
+		{"and then", window{untested: 800, testAfter: 2.5}, 100, 99, 1.005, 100, 70, 801},
+		{"at the latest after a quarter of an hour", window{untested: 1500, testAfter: 1e6}, 100, 99, 1.005, 100, 0, 1501},
+		{"not before", window{untested: 1499, testAfter: 1e6}, 100, 99, 1, 100, 0, 1500},
+		{"soon after a block", window{untested: 900, testAfter: 1}, 100, 8, 1, 100, 70, 901},
+		{"what is not used is not tested", window{untested: 900, testAfter: 1}, 84, 99, 1, 100, 70, 901},
+		{"just used enough", window{untested: 900, testAfter: 1}, 85, 99, 1.005, 100, 70, 901},
+		{"nor what is published", window{untested: 900, testAfter: 1, published: true}, 100, 99, 1, 100, 70, 901},
+		{"nor what one block supports", window{untested: 900, testAfter: 1, lone: true}, 100, 99, 1, 100, 70, 901},
+		{"a test goes on", window{untested: 3, climb: 1.1}, 100, 0, 1.1 * 1.0015, 100, 70, 4},
+		{"if it is used", window{untested: 3, climb: 1.1}, 80, 0, 1.1, 100, 70, 4},
+		{"up to so much", window{untested: 3, climb: 1.298}, 120, 0, 1.298 * 1.0015, 100, 70, 4},
+		{"then the size is raised", window{untested: 3, climb: 1.299}, 120, 0, 1.25 / 1.2, 125, 70, 4},
+		{"a raised size is trusted after ten times as many", window{untested: 1000}, 10, 0, 1, 100, 0, 1001},
+		{"not before", window{untested: 999}, 10, 0, 1, 100, 70, 1000},
+	} {
+		w := tt.w
+		if w.climb == 0 {
+			w.climb = 1
+		}
+		w.low, w.high, w.size, w.proven = time.Minute, time.Minute, amounts{100, 100, 0}, amounts{70, 0, 0}
+		v := view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, lastBlock: 1, open: seconds(tt.calm)}
+		w.answered(v)
+		if math.Abs(w.climb-tt.climb) > 1e-6 || w.size[attempts] != tt.size || w.size[cost] != tt.size || w.proven[attempts] != tt.proven || w.untested != tt.untests {
+			t.Errorf("%s: climb %.4f, size %v, proven %v, %v untested; want %.4f, %v, %v, %v", tt.name, w.climb, w.size, w.proven[attempts], w.untested, tt.climb, tt.size, tt.proven, tt.untests)
+		}
+	}
+	large := window{untested: 499, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{200, 200, 0}}
+	for i, want := range []float64{1, 1.0025} {
+		if large.answered(view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); large.climb != want {
+			t.Errorf("after %d attempts a window of 200 is tested with %v, want %v", 500+i, large.climb, want)
+		}
+	}
+	dear := window{unit: cost, untested: 10, climb: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}, proven: amounts{1, 1, 0}}
+	if dear.answered(view{now: time.Hour, h: &history{}, mean: amounts{1, 4, 0}}); dear.proven != (amounts{}) {
+		t.Errorf("a size of less than one attempt is not trusted after ten: %v", dear.proven)
+	}
+	few := window{untested: 26, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}}
+	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); few.climb != 1.25 {
+		t.Errorf("a window of two is tested with %v, want 1.25", few.climb)
+	}
+	few.climb = 1.2
+	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 3), mean: amounts{1, 1, 0}}); math.Abs(few.climb-1.2*1.015) > 1e-9 {
+		t.Errorf("the test of a window of two goes on with %v, want %v", few.climb, 1.2*1.015)
+	}
+}
+
+func TestWhatABlockTellsAboutTheLengthOfAWindow(t *testing.T) {
+	h := &history{}
+	for i := range 300 { // of the minute before
+		h.add(time.Duration(i)*100*ms, amounts{1, 5, 0})
+	}
+	for i := range 5 {
+		h.add(time.Minute+time.Duration(i)*100*ms, amounts{1, 5, 0})
+	}
+	for i := range 222 {
+		h.add(75*sec+time.Duration(i)*200*ms, amounts{1, 5, 0})
+	}
+	for _, tt := range []struct {
+		name   string
+		unit   unit
+		size   amounts
+		cost   float64
+		freed  time.Duration // and released a second later
+		agrees bool
+		high   time.Duration
+	}{
+		{"as many as were sent", attempts, amounts{227, 0, 0}, 5, 120 * sec, true, 61 * sec},
+		{"one more, which was refused after it was counted", attempts, amounts{228, 0, 0}, 5, 120 * sec, true, 60800 * ms},
+		{"many more", attempts, amounts{270, 0, 0}, 5, 120 * sec, false, 92600 * ms},
+		{"an attempt of the usual cost", cost, amounts{0, 1135, 0}, 5, 120 * sec, true, 61 * sec},
+		{"of sixty times the cost, for which sixty had to leave", cost, amounts{0, 1135, 0}, 300, 145*sec + 800*ms, true, 61 * sec},
+		{"that is larger than the window", cost, amounts{0, 1135, 0}, 5000, 157 * sec, true, 61400 * ms},
+	} {
+		w := &window{unit: tt.unit, size: tt.size, low: 59 * sec, high: 62 * sec, hits: sureHits, climb: 1}
+		b := &block{began: 119200 * ms, lastRefused: tt.freed, release: tt.freed + sec, cost: tt.cost}
+		_, high, agrees := w.bracket(view{now: b.release, h: h, mean: amounts{1, 5, 1}}, b)
+		if agrees != tt.agrees || high.Round(200*ms) != tt.high {
+			t.Errorf("%s: agrees %v, at most %v; want %v, %v", tt.name, agrees, high, tt.agrees, tt.high)
+		}
+	}
+}
+
+// Ten attempts of cost 10 are in use of a window when one more is refused.
+func TestWhenAWindowIsRecounted(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		size, off amounts
+		lone      bool
+		want      unit
+		offs      amounts
+	}{
+		{"as much cost as it holds, and few attempts", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, false, cost, amounts{0.33, 0.03, 0}},
+		{"which cost predicted badly before", amounts{40, 105, 0}, amounts{0.05, 0.6, 0}, false, attempts, amounts{0.33, 0.36, 0}},
+		{"nearly as badly", amounts{40, 105, 0}, amounts{0.05, 0.52, 0}, false, cost, amounts{0.33, 0.312, 0}},
+		{"too badly", amounts{40, 105, 0}, amounts{0.05, 0.53, 0}, false, attempts, amounts{0.33, 0.318, 0}},
+		{"nearly all attempts", amounts{11.5, 105, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
+		{"fewer", amounts{12, 105, 0}, amounts{0.05, 0.01, 0}, false, cost, amounts{0.05 + 0.4*(1/6.-0.05), 0.006, 0}},
+		{"more cost than it holds", amounts{40, 90, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
+		{"a little more", amounts{40, 92, 0}, amounts{0.05, 0.05, 0}, false, cost, amounts{0.33, 0.05 + 0.4*(13/92.-0.05), 0}},
+		{"far less cost", amounts{40, 400, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
+		{"it holds no cost", amounts{40, 0, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
+		{"one block supports it", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, true, attempts, amounts{0.05, 0.05, 0}},
+	} {
+		w := &window{size: tt.size, off: tt.off, low: time.Minute, high: time.Minute, climb: 1, lone: tt.lone, floor: time.Minute}
+		v := view{now: 100 * sec, h: &history{}, mean: amounts{1, 10, 0}}
+		v.h.add(90*sec, amounts{10, 100, 0})
+		got := w.recounted(v, refusal{sent: 100 * sec, cost: 10})
+		off := math.Abs(w.off[attempts]-tt.offs[attempts]) + math.Abs(w.off[cost]-tt.offs[cost])
+		if got != (tt.want == cost) || w.unit != tt.want || off > 1e-6 {
+			t.Errorf("%s: recounted %v, unit %d, off by %v; want %d, %v", tt.name, got, w.unit, w.off, tt.want, tt.offs)
+		}
+	}
+}
