@@ -66,39 +66,6 @@ func TestWhatABlockLooksLike(t *testing.T) {
 			}
 		}
 	}
-	for _, tt := range []struct {
-		name          string
-		before, after waits
-		wait          time.Duration // of the first refusal of a block
-		believed      time.Duration
-	}{
-		{"a plausible wait", waits{}, waits{sane: 1}, sec, sec},
-		{"a shorter one says nothing", waits{}, waits{}, sec - 1, sec - 1},
-		{"two plausible ones: the unit is known", waits{sane: 1}, waits{sane: 2, unit: 1}, sec, sec},
-		{"a day", waits{sane: 1}, waits{sane: 1}, unbelievable, penaltyLongest},
-		{"almost a day", waits{}, waits{sane: 1}, unbelievable - sec, unbelievable - sec},
-		{"an odd quarter of an hour", waits{odd: true}, waits{odd: true, sane: 1}, penaltyLongest, penaltyLongest},
-		{"an odd one that is longer", waits{odd: true}, waits{odd: true}, 2000 * sec, 2200 * ms},
-		{"which is hardly longer", waits{odd: true}, waits{odd: true}, 901 * sec, sec},
-		{"in milliseconds", waits{unit: millisPerSecond, odd: true}, waits{unit: millisPerSecond, odd: true, sane: 1}, 2000 * sec, 2 * sec},
-		{"in milliseconds, as the next will be", waits{unit: millisPerSecond, sane: 1}, waits{unit: millisPerSecond, sane: 2}, 2000 * sec, 2 * sec},
-		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1}, 2000 * sec, penaltyLongest},
-	} {
-		w := tt.before
-		if w.heard(tt.wait); w != tt.after || w.believed(tt.wait) != tt.believed {
-			t.Errorf("%s: %+v, %v is believed; want %+v, %v", tt.name, w, w.believed(tt.wait), tt.after, tt.believed)
-		}
-	}
-	for wait, want := range map[time.Duration]bool{18*sec + 1: true, 18 * sec: false, 4500 * ms: false, 4500*ms - 1: true, 1: true, 0: false} {
-		if b := (&block{refusals: 3, lastWait: 9 * sec}); b.newly(wait) != want {
-			t.Errorf("after a wait of 9s one of %v is new: %v", wait, !want)
-		}
-	}
-	for n, want := range map[int]time.Duration{2: 10 * sec, 3: 10 * sec, 4: 20 * sec, 5: 20 * sec, 6: 40 * sec, 8: 80 * sec, 10: 160 * sec, 12: 5 * time.Minute, 99: 5 * time.Minute} {
-		if got := (&block{refusals: n}).contended(); got != want {
-			t.Errorf("after %d refusals the next canary goes after %v, want %v", n, got, want)
-		}
-	}
 }
 
 // If blocks of limits that have room again soon ended at the first canary, the next goes sooner.

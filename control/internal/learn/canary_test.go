@@ -31,6 +31,11 @@ func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 		l.Advertise(now-ms, now, true, Fact{Name: "requests", Quota: 1, Remaining: 0, Reset: 10 * ms, Window: -1})
 		l.Observe(Outcome{Sent: now - ms, Now: now, Class: Refused, RetryAfter: sec})
 	}
+	for n, want := range map[int]time.Duration{2: 10 * sec, 3: 10 * sec, 4: 20 * sec, 5: 20 * sec, 6: 40 * sec, 8: 80 * sec, 10: 160 * sec, 12: 5 * time.Minute, 99: 5 * time.Minute} {
+		if got := (&block{refusals: n}).contended(); got != want {
+			t.Errorf("after %d refusals the next canary goes after %v, want %v", n, got, want)
+		}
+	}
 }
 
 // A refusal arrives at 100 s, with a round trip of 100 ms, while answers take 400 ms. An
@@ -263,6 +268,11 @@ func TestAVeryDifferentWaitIsANewOne(t *testing.T) {
 		b := block{refusals: tt.refusals, lastWait: tt.before}
 		if got := b.newly(tt.wait); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	for wait, want := range map[time.Duration]bool{18*sec + 1: true, 18 * sec: false, 4500 * ms: false, 4500*ms - 1: true, 1: true, 0: false} {
+		if b := (&block{refusals: 3, lastWait: 9 * sec}); b.newly(wait) != want {
+			t.Errorf("after a wait of 9s one of %v is new: %v", wait, !want)
 		}
 	}
 }

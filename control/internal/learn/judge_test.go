@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -160,97 +161,110 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 			l.penalty = penalty{length: time.Minute, blocks: 2}
 		}
 	}
-	long := func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 2, 140*sec, 160*sec }
 	for _, tt := range []struct {
-		name    string
-		do      func(*Law)
-		want    string
-		penalty time.Duration
-		silence time.Duration // that ended the last long block
-		long    time.Duration // the recent length of long blocks
-		freed   time.Duration
-		blips   int
-		brief   int
-		refuted int
+		name string
+		long bool // a canary was refused at 140 s, and one admitted at 160 s; else one at 101 s
+		do   func(*Law)
+		want string
+
+		refusedCanary bool // though it is short
+		blip          bool // one outage more ended at the first canary
+		refuted       bool // a window is, or was
+		penalty       time.Duration
+		silence       time.Duration // that ended the last long block, if neither 20 s of the long one nor 7 s of one before
+		mean          time.Duration // recent length of long blocks, if neither 34 s with the long one nor 8 s without
+		freed         time.Duration // the release of a long block that is not the long one
 	}{
-		{"a short one: a rate, somewhat below the pace", func(*Law) {}, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"in the ramp it may be half of it", func(l *Law) { l.block.ramping = true }, "2.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"after a refused canary", func(l *Law) { l.block.refusals = 2 }, "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 0, 0},
-		{"a long one: a window that was filled since the beginning", long, "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"since the last long block", and(long, func(l *Law) { l.freed = 51 * sec }), "49 of unit 0 in 89.0s-109.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"to the end of an advertised wait", and(long, func(l *Law) { l.block.exact = true }), "100 of unit 0 in 155.8s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"which is a guess if it is doubted: any time since the last refusal", and(long, func(l *Law) { l.block.exact, l.block.doubted = true, true }), "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"with nothing sent before: a penalty", and(long, func(l *Law) { l.freed = 101 * sec }), "3.20-4.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"without a refused canary the silence says nothing new", func(l *Law) { l.block.release = 110 * sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 7 * sec, 9 * sec, 110 * sec, 0, 3, 0},
-		{"but for the first time", func(l *Law) { l.silence, l.block.release = 0, 110*sec }, "100 of unit 0 in 100.0s-110.0s lone", 0, 10 * sec, 9 * sec, 110 * sec, 0, 3, 0},
-		{"the same window again", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 150*sec, 170*sec, sec, 1))), "100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"a shorter one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 100*sec, 140*sec, sec, 1))), "9 of unit 0 in 100.0s-140.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"a longer one", and(long, hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 160*sec, 180*sec, sec, 1))), "9 of unit 0 in 160.0s-180.0s lone, 100 of unit 0 in 140.0s-160.0s lone", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"after a window that was refuted: a penalty", and(long, func(l *Law) { l.refuted = 1 }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
-		{"there was room, but not for us: a penalty", and(long, func(l *Law) { l.block.punished = true }), "0.80-1.00/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"a penalty is known", and(long, func(l *Law) { l.penalty.length, l.block.tooShort = 30*sec, 40*sec }), "0.84-1.00/s", 30 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"many attempts were in flight", and(long, crowd), "7 in flight", 60 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"the same with a short block", crowd, "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"which a rate was blamed for", and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), "9 of unit 0 in 1.0s-1.0s, 7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"or a window that is not sure", and(crowd, hold(0, known(9, sec, sureHits-1))), "7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"a sure one is kept", and(crowd, hold(0, known(100, 101*sec, sureHits))), "100 of unit 0 in 101.0s-101.0s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"an outage", func(l *Law) { l.block.outage = true }, "", 0, 7 * sec, 8 * sec, 0, 2, 3, 0},
-		{"an outage that was not over at once", func(l *Law) { l.block.outage, l.block.refusals = true, 2 }, "", 0, 7 * sec, 8 * sec, 0, 1, 0, 0},
-		{"a long outage", func(l *Law) { l.block.outage, l.block.release = true, 110*sec }, "", 0, 7 * sec, 9 * sec, 0, 1, 3, 0},
-		{"an advertised limit explains it", func(l *Law) { l.block.explained = true }, "", 0, 7 * sec, 8 * sec, 0, 1, 3, 0},
-		{"and there was a penalty", and(long, func(l *Law) { l.block.explained, l.block.punished = true, true }), "", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 1, 0, 0},
-		{"a window whose length agrees", and(long, hold(0, known(60, 100*sec, 5))), "60 of unit 0 in 100.0s-100.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"one whose length does not, at first", and(long, hold(0, known(60, 30*sec, 5))), "60 of unit 0 in 30.0s-30.0s", 0, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"for the second time", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).doubts = 1 }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
-		{"one that a single block supported", and(long, hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), "1.44-1.80/s", 20 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 1},
-		{"if a rate explains it too, it is kept", both(3, newWindow(0, amounts{40, 40, 0}, sec, 30*sec, 40*sec, sec, 1)), "40 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"unless the block ended while it was full", both(3, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), "3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"an even one that refuses too often", hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"a rate of few cycles does not", both(2, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"nor one if more than a single block supports the window", and(both(3, supported), func(l *Law) { l.block.release = 140 * sec }), "60 of unit 0 in 95.0s-100.0s, 3.00-4.00/s", 0, 7 * sec, 24 * sec, 140 * sec, 0, 3, 0},
-		{"a rate under a penalty: well below the pace that was admitted", penalized(func(*rate) {}), "0.55-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"not as far after many attempts", penalized(func(r *rate) { r.climbed = 200 }), "0.80-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"nor late in a climb, after two such blocks", penalized(func(r *rate) { r.since = 25 }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"nor if a refusal cost little", penalized(func(r *rate) { r.price = fullPrice }), "0.88-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"nor if another limit was blamed", and(penalized(func(*rate) {}), func(l *Law) { l.limits, l.block.blamed = append(l.limits, &flight{size: 5}), 1 }), "3.00-4.00/s, 5 in flight", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"under a penalty a refusal may cost up to twice as much as one without", penalized(func(r *rate) { r.price = 1.5 * fullPrice }), "0.55-4.00/s", time.Minute, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"a second short block ends a penalty", and(penalized(func(*rate) {}), func(l *Law) { l.penalty.shortInRow = 1 }), "3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"one that lasts longer than a short penalty does lengthens it", func(l *Law) {
+		{name: "a short one: a rate, somewhat below the pace", want: "3.08-4.00/s"},
+		{name: "in the ramp it may be half of it", do: func(l *Law) { l.block.ramping = true }, want: "2.00-4.00/s"},
+		{name: "after a refused canary", do: func(l *Law) { l.block.refusals = 2 }, want: "3.08-4.00/s", refusedCanary: true},
+		{name: "a long one: a window that was filled since the beginning", long: true, want: "100 of unit 0 in 140.0s-160.0s lone"},
+		{name: "since the last long block", long: true, do: func(l *Law) { l.freed = 51 * sec }, want: "49 of unit 0 in 89.0s-109.0s lone"},
+		{name: "to the end of an advertised wait", long: true, do: func(l *Law) { l.block.exact = true }, want: "100 of unit 0 in 155.8s-160.0s lone"},
+		{name: "which is a guess if it is doubted: any time since the last refusal", long: true, do: func(l *Law) { l.block.exact, l.block.doubted = true, true }, want: "100 of unit 0 in 140.0s-160.0s lone"},
+		{name: "with nothing sent before: a penalty", long: true, do: func(l *Law) { l.freed = 101 * sec }, want: "3.20-4.00/s", penalty: 20 * sec},
+		{name: "without a refused canary the silence says nothing new", do: func(l *Law) { l.block.release = 110 * sec }, want: "100 of unit 0 in 100.0s-110.0s lone", mean: 9 * sec, freed: 110 * sec},
+		{name: "but for the first time", do: func(l *Law) { l.silence, l.block.release = 0, 110*sec }, want: "100 of unit 0 in 100.0s-110.0s lone", silence: 10 * sec, mean: 9 * sec, freed: 110 * sec},
+		{name: "the same window again", long: true, do: hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 150*sec, 170*sec, sec, 1)), want: "100 of unit 0 in 140.0s-160.0s lone"},
+		{name: "a shorter one", long: true, do: hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 100*sec, 140*sec, sec, 1)), want: "9 of unit 0 in 100.0s-140.0s lone, 100 of unit 0 in 140.0s-160.0s lone"},
+		{name: "a longer one", long: true, do: hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 160*sec, 180*sec, sec, 1)), want: "9 of unit 0 in 160.0s-180.0s lone, 100 of unit 0 in 140.0s-160.0s lone"},
+		{name: "after a window that was refuted: a penalty", long: true, do: func(l *Law) { l.refuted = 1 }, want: "0.80-1.00/s", penalty: 20 * sec, refuted: true},
+		{name: "there was room, but not for us: a penalty", long: true, do: func(l *Law) { l.block.punished = true }, want: "0.80-1.00/s", penalty: 20 * sec},
+		{name: "a penalty is known", long: true, do: func(l *Law) { l.penalty.length, l.block.tooShort = 30*sec, 40*sec }, want: "0.84-1.00/s", penalty: 30 * sec},
+		{name: "many attempts were in flight", long: true, do: crowd, want: "7 in flight", penalty: time.Minute},
+		{name: "the same with a short block", do: crowd, want: "7 in flight"},
+		{name: "which a rate was blamed for", do: and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), want: "9 of unit 0 in 1.0s-1.0s, 7 in flight"},
+		{name: "or a window that is not sure", do: and(crowd, hold(0, known(9, sec, sureHits-1))), want: "7 in flight"},
+		{name: "a sure one is kept", do: and(crowd, hold(0, known(100, 101*sec, sureHits))), want: "100 of unit 0 in 101.0s-101.0s"},
+		{name: "an outage", do: func(l *Law) { l.block.outage = true }, blip: true},
+		{name: "an outage that was not over at once", do: func(l *Law) { l.block.outage, l.block.refusals = true, 2 }, refusedCanary: true},
+		{name: "a long outage", do: func(l *Law) { l.block.outage, l.block.release = true, 110*sec }, mean: 9 * sec},
+		{name: "an advertised limit explains it", do: func(l *Law) { l.block.explained = true }},
+		{name: "and there was a penalty", long: true, do: func(l *Law) { l.block.explained, l.block.punished = true, true }, penalty: 20 * sec},
+		{name: "a window whose length agrees", long: true, do: hold(0, known(60, 100*sec, 5)), want: "60 of unit 0 in 100.0s-100.0s"},
+		{name: "one whose length does not, at first", long: true, do: hold(0, known(60, 30*sec, 5)), want: "60 of unit 0 in 30.0s-30.0s"},
+		{name: "for the second time", long: true, do: and(hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).doubts = 1 }), want: "1.44-1.80/s", penalty: 20 * sec, refuted: true},
+		{name: "one that a single block supported", long: true, do: and(hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), want: "1.44-1.80/s", penalty: 20 * sec, refuted: true},
+		{name: "if a rate explains it too, it is kept", do: both(3, newWindow(0, amounts{40, 40, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "40 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s"},
+		{name: "unless the block ended while it was full", do: both(3, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "3.00-4.00/s"},
+		{name: "an even one that refuses too often", do: hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), want: "3.08-4.00/s"},
+		{name: "a rate of few cycles does not", do: both(2, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s"},
+		{name: "nor one if more than a single block supports the window", do: and(both(3, supported), func(l *Law) { l.block.release = 140 * sec }), want: "60 of unit 0 in 95.0s-100.0s, 3.00-4.00/s", mean: 24 * sec, freed: 140 * sec},
+		{name: "a rate under a penalty: well below the pace that was admitted", do: penalized(func(*rate) {}), want: "0.55-4.00/s", penalty: time.Minute},
+		{name: "not as far after many attempts", do: penalized(func(r *rate) { r.climbed = 200 }), want: "0.80-4.00/s", penalty: time.Minute},
+		{name: "nor late in a climb, after two such blocks", do: penalized(func(r *rate) { r.since = 25 }), want: "0.88-4.00/s", penalty: time.Minute},
+		{name: "nor if a refusal cost little", do: penalized(func(r *rate) { r.price = fullPrice }), want: "0.88-4.00/s", penalty: time.Minute},
+		{name: "nor if another limit was blamed", do: and(penalized(func(*rate) {}), func(l *Law) { l.limits, l.block.blamed = append(l.limits, &flight{size: 5}), 1 }), want: "3.00-4.00/s, 5 in flight", penalty: time.Minute},
+		{name: "under a penalty a refusal may cost up to twice as much as one without", do: penalized(func(r *rate) { r.price = 1.5 * fullPrice }), want: "0.55-4.00/s", penalty: time.Minute},
+		{name: "a second short block ends a penalty", do: and(penalized(func(*rate) {}), func(l *Law) { l.penalty.shortInRow = 1 }), want: "3.00-4.00/s"},
+		{name: "one that lasts longer than a short penalty does lengthens it", do: func(l *Law) {
 			l.penalty.length, l.block.refusals, l.block.lastRefused, l.block.tooShort, l.block.release = 1500*ms, 2, 100200*ms, 2*sec, 102*sec
-		}, "3.08-4.00/s", 1800 * ms, 7 * sec, 8 * sec, 0, 0, 0, 0},
-		{"a window that is sure, but for its length, and many in flight", and(crowd, hold(0, unsettled)), "100 of unit 0 in 90.0s-101.0s, 7 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"one of a single block, and many in flight", and(long, crowd, hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 31*sec, sec, 1))), "7 in flight", 60 * sec, 20 * sec, 34 * sec, 160 * sec, 0, 0, 0},
-		{"a rate that does not explain the second refusal", func(l *Law) {
+		}, want: "3.08-4.00/s", penalty: 1800 * ms, refusedCanary: true},
+		{name: "a window that is sure, but for its length, and many in flight", do: and(crowd, hold(0, unsettled)), want: "100 of unit 0 in 90.0s-101.0s, 7 in flight"},
+		{name: "one of a single block, and many in flight", long: true, do: and(crowd, hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 31*sec, sec, 1))), want: "7 in flight", penalty: time.Minute},
+		{name: "a rate that does not explain the second refusal", do: func(l *Law) {
 			r := newRate(0, 3, 4)
 			r.cycles, l.block.refusals = 3, 2
 			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
-		}, "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 0, 0},
-		{"a limit in flight", hold(0, &flight{size: 5}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"one that is refused often", hold(0, &flight{size: 5, soonInRow: maxSoon - 1}), "5 in flight", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
-		{"one that is refused too often: the rate again", hold(0, &flight{size: 5, soonInRow: maxSoon}), "3.08-4.00/s", 0, 7 * sec, 8 * sec, 0, 0, 3, 0},
+		}, want: "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", refusedCanary: true},
+		{name: "a limit in flight", do: hold(0, &flight{size: 5}), want: "5 in flight"},
+		{name: "one that is refused often", do: hold(0, &flight{size: 5, soonInRow: maxSoon - 1}), want: "5 in flight"},
+		{name: "one that is refused too often: the rate again", do: hold(0, &flight{size: 5, soonInRow: maxSoon}), want: "3.08-4.00/s"},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h, l.silence, l.meanLong, l.brief, l.blips = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2, 1
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: -1, expected: sec}
-		tt.do(l)
-		l.clock = l.block.release
-		if l.block.outage || l.block.explained {
-			l.blips = 1
-		} else {
-			l.blips = 0
+		brief, blips, refuted := 3, 1, 0
+		tt.silence, tt.mean = cmp.Or(tt.silence, 7*sec), cmp.Or(tt.mean, 8*sec)
+		if tt.long {
+			l.block.refusals, l.block.lastRefused, l.block.release = 2, 140*sec, 160*sec
+			tt.silence, tt.mean, tt.freed = 20*sec, 34*sec, 160*sec
 		}
+		if tt.long || tt.refusedCanary {
+			brief = 0
+		}
+		if tt.blip {
+			blips++
+		}
+		if tt.refuted {
+			refuted++
+		}
+		if tt.do != nil {
+			tt.do(l)
+		}
+		l.clock = l.block.release
 		l.ended(l.view())
 		if got := held(l); got != tt.want {
 			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
 		}
-		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.long || l.freed != tt.freed {
-			t.Errorf("%s: penalty %v, silence %v, long blocks of %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.long, tt.freed)
+		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.mean || l.freed != tt.freed {
+			t.Errorf("%s: penalty %v, silence %v, long blocks of %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.mean, tt.freed)
 		}
 		if (l.longs == 1) != l.block.long() {
 			t.Errorf("%s: %d long blocks", tt.name, l.longs)
 		}
-		if l.blips != tt.blips || l.brief != tt.brief || l.refuted != tt.refuted || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
-			t.Errorf("%s: %d blips, %d brief ones, %d refuted, the last release at %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, tt.blips, tt.brief, tt.refuted, l.clock)
+		if l.blips != blips || l.brief != brief || l.refuted != refuted || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
+			t.Errorf("%s: %d blips, %d brief ones, %d refuted, the last release at %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, blips, brief, refuted, l.clock)
 		}
 	}
 }

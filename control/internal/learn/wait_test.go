@@ -126,3 +126,29 @@ func TestAWaitThatABurstLengthenedIsNotAllBelieved(t *testing.T) {
 		}
 	}
 }
+
+func TestWhichWaitsAreBelieved(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		before, after waits
+		wait          time.Duration // of the first refusal of a block
+		believed      time.Duration
+	}{
+		{"a plausible wait", waits{}, waits{sane: 1}, sec, sec},
+		{"a shorter one says nothing", waits{}, waits{}, sec - 1, sec - 1},
+		{"two plausible ones: the unit is known", waits{sane: 1}, waits{sane: 2, unit: 1}, sec, sec},
+		{"a day", waits{sane: 1}, waits{sane: 1}, unbelievable, penaltyLongest},
+		{"almost a day", waits{}, waits{sane: 1}, unbelievable - sec, unbelievable - sec},
+		{"an odd quarter of an hour", waits{odd: true}, waits{odd: true, sane: 1}, penaltyLongest, penaltyLongest},
+		{"an odd one that is longer", waits{odd: true}, waits{odd: true}, 2000 * sec, 2200 * ms},
+		{"which is hardly longer", waits{odd: true}, waits{odd: true}, 901 * sec, sec},
+		{"in milliseconds", waits{unit: millisPerSecond, odd: true}, waits{unit: millisPerSecond, odd: true, sane: 1}, 2000 * sec, 2 * sec},
+		{"in milliseconds, as the next will be", waits{unit: millisPerSecond, sane: 1}, waits{unit: millisPerSecond, sane: 2}, 2000 * sec, 2 * sec},
+		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1}, 2000 * sec, penaltyLongest},
+	} {
+		w := tt.before
+		if w.heard(tt.wait); w != tt.after || w.believed(tt.wait) != tt.believed {
+			t.Errorf("%s: %+v, %v is believed; want %+v, %v", tt.name, w, w.believed(tt.wait), tt.after, tt.believed)
+		}
+	}
+}
