@@ -42,7 +42,7 @@ func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 // attempt was sent each second.
 func TestWhenACanaryGoes(t *testing.T) {
 	hold := func(x limit) func(*Law) { return func(l *Law) { l.limits, l.block.blamed = []limit{x}, 0 } }
-	sized := func(n float64, w window) *window { w.size, w.climb = amounts{n, n, 0}, 1; return &w }
+	sized := func(n float64, w window) *window { w.size, w.raise = amounts{n, n, 0}, 1; return &w }
 	sliding := func(left float64) func(*Law) {
 		return func(l *Law) {
 			l.headers = []advertised{{shaper: newShaper(sliding), quota: 100, left: left, share: 1, at: 99 * sec, whole: 140 * sec}}

@@ -8,7 +8,7 @@ import (
 // flight is a limit on the number of attempts in flight: in docs/law.md, a number under way.
 type flight struct {
 	size      float64
-	climb     float64 // how many more are allowed during a test, else 0
+	extra     float64 // how many more are allowed during a test, else 0
 	testAfter float64 // attempts before a test
 	untested  float64 // attempts admitted since a refusal was blamed on it, or less after a test that succeeded
 	over      float64 // answers while more than size were in flight, in this test
@@ -18,7 +18,7 @@ type flight struct {
 }
 
 func (x *flight) free(v view, _ float64) time.Duration {
-	most := x.size + x.climb
+	most := x.size + x.extra
 	if float64(v.open) < refillTime*v.latency { // those on their way counted too, and now all of them arrive first
 		most -= math.Floor(x.size * float64(v.guard) / v.latency)
 	}
@@ -36,10 +36,10 @@ func (x *flight) answered(v view) {
 	if float64(v.flying)+1 > x.size {
 		x.over++
 	}
-	if x.untested > x.testAfter && v.calm() > testAfterBlocks && x.over >= x.climb {
-		x.size += x.climb // the tested size is confirmed
+	if x.untested > x.testAfter && v.calm() > testAfterBlocks && x.over >= x.extra {
+		x.size += x.extra // the tested size is confirmed
 		x.proven = x.size
-		x.climb = max(1, x.size/20)
+		x.extra = max(1, x.size/20)
 		x.untested, x.over = x.testAfter/2, 0
 	}
 }
@@ -48,7 +48,7 @@ func (x *flight) fullness(_ view, f refusal) float64 {
 	if f.others < 0 {
 		return 0
 	}
-	if x.climb > 0 {
+	if x.extra > 0 {
 		return (f.others + 1) / x.size // it was being tested
 	}
 	return (f.others + 0.5) / x.size
@@ -56,7 +56,7 @@ func (x *flight) fullness(_ view, f refusal) float64 {
 
 func (x *flight) blame(v view, f refusal) {
 	switch soon := x.untested < soonRefused*x.size; {
-	case x.climb > 0:
+	case x.extra > 0:
 		x.testAfter = min(maxTest, 2*x.testAfter)
 	case soon:
 		x.soonInRow++
@@ -66,7 +66,7 @@ func (x *flight) blame(v view, f refusal) {
 		x.size = min(x.size, f.others)
 	}
 	x.size = max(1, x.size)
-	x.climb, x.untested, x.over = 0, 0, 0
+	x.extra, x.untested, x.over = 0, 0, 0
 }
 
 // wrong reports whether refusals contradict the limit: they come soon after one another, or with
@@ -75,7 +75,7 @@ func (x *flight) wrong() bool {
 	return x.soonInRow >= maxSoon || x.size < x.proven*(1-maxFall)-1
 }
 
-func (x *flight) room(v view) float64 { return x.size + x.climb - float64(v.flying) }
+func (x *flight) room(v view) float64 { return x.size + x.extra - float64(v.flying) }
 
 func (x *flight) interval(v view) float64 { return v.latency / max(1, x.size) }
 

@@ -129,8 +129,8 @@ func TestALimitOnAttemptsInFlight(t *testing.T) {
 		{flight{size: 1}, 1, false, 0, 0.5, sec},
 		{flight{size: 4}, 3, true, 1, 0.625, sec / 4},
 		{flight{size: 4}, 4, false, 0, 0.875, sec / 4},
-		{flight{size: 4, climb: 1}, 4, true, 1, 1, sec / 4}, // a test of five
-		{flight{size: 4, climb: 1}, 5, false, 0, 1.25, sec / 4},
+		{flight{size: 4, extra: 1}, 4, true, 1, 1, sec / 4}, // a test of five
+		{flight{size: 4, extra: 1}, 5, false, 0, 1.25, sec / 4},
 		{flight{size: 0.5}, 0, true, 0.5, 0, sec}, // one always goes
 	} {
 		v := view{now: sec, flying: tt.flying, latency: 1e9, open: time.Hour}
@@ -171,7 +171,7 @@ func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
 	x := &flight{size: 12, testAfter: 10}
 	v := view{flying: 12, lastBlock: 1, open: seconds(testAfterBlocks)}
 	for range 20 {
-		if x.answered(v); x.climb > 0 {
+		if x.answered(v); x.extra > 0 {
 			t.Fatal("it is tested soon after a block")
 		}
 	}
@@ -180,17 +180,17 @@ func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
 		if want > 0 && x.size != want {
 			t.Errorf("after %d answers the size is %v, want %v", i, x.size, want)
 		}
-		if x.answered(v); (x.climb == 1) != (i >= 10) {
-			t.Errorf("after %d answers %v more are tested", i+1, x.climb)
+		if x.answered(v); (x.extra == 1) != (i >= 10) {
+			t.Errorf("after %d answers %v more are tested", i+1, x.extra)
 		}
 	}
 	x.blame(v, refusal{others: 13})
-	if x.size != 13 || x.climb != 0 || x.testAfter != 20 {
-		t.Errorf("%v and %v on top after a failed test, the next after %v; want 13, 0 and 20", x.size, x.climb, x.testAfter)
+	if x.size != 13 || x.extra != 0 || x.testAfter != 20 {
+		t.Errorf("%v and %v on top after a failed test, the next after %v; want 13, 0 and 20", x.size, x.extra, x.testAfter)
 	}
 	x = &flight{size: 60, testAfter: 10, untested: 10}
-	if x.answered(v); x.climb != 3 {
-		t.Errorf("%v more than 60 are tested, want 3", x.climb)
+	if x.answered(v); x.extra != 3 {
+		t.Errorf("%v more than 60 are tested, want 3", x.extra)
 	}
 }
 
@@ -206,8 +206,8 @@ func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
 		{"soon after the last one: a tenth less", flight{size: 20, untested: 99, soonInRow: 1}, 19, flight{size: 17, soonInRow: 2}},
 		{"soon, with fewer in flight", flight{size: 20, untested: 99}, 15, flight{size: 13, soonInRow: 1}},
 		{"one always goes", flight{size: 1, untested: 50}, 0, flight{size: 1}},
-		{"in a test: the next one comes later", flight{size: 10, climb: 1, testAfter: 500, untested: 300, soonInRow: 1}, 10, flight{size: 10, testAfter: 1000, soonInRow: 1}},
-		{"up to a bound", flight{size: 10, climb: 1, testAfter: 3000}, 10, flight{size: 10, testAfter: maxTest}},
+		{"in a test: the next one comes later", flight{size: 10, extra: 1, testAfter: 500, untested: 300, soonInRow: 1}, 10, flight{size: 10, testAfter: 1000, soonInRow: 1}},
+		{"up to a bound", flight{size: 10, extra: 1, testAfter: 3000}, 10, flight{size: 10, testAfter: maxTest}},
 	} {
 		got := tt.x
 		if got.blame(view{}, refusal{others: tt.others}); got != tt.want {
@@ -237,7 +237,7 @@ func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
 		if x.wrong() != tt.wrong {
 			t.Errorf("refused from %v down to %v in flight: wrong is %v, want %v", tt.size, tt.to, x.wrong(), tt.wrong)
 		}
-		x.climb, x.untested, x.over = 1, x.testAfter+1, 1
+		x.extra, x.untested, x.over = 1, x.testAfter+1, 1
 		x.answered(view{open: time.Hour})
 		if x.wrong() {
 			t.Errorf("%v in flight: wrong although a test confirmed %v", tt.size, x.size)

@@ -57,7 +57,7 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 
 func TestLimitsTakeEachOthersPlace(t *testing.T) {
 	sized := func(size float64, length time.Duration) *window {
-		return &window{size: amounts{size, size, 0}, low: length, high: length, floor: length / 3, climb: 1, pace: 7}
+		return &window{size: amounts{size, size, 0}, low: length, high: length, floor: length / 3, raise: 1, pace: 7}
 	}
 	law := func(limits ...limit) *Law {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -127,7 +127,7 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 // block.paced and allAdmitted, is zero unless a row sets it.
 func TestWhatFollowsFromABlock(t *testing.T) {
 	known := func(size float64, length time.Duration, hits int) *window {
-		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
+		return &window{size: amounts{size, size, 0}, low: length, high: length, raise: 1, testAfter: 1, hits: hits, off: doubtUnit}
 	}
 	hold := func(blamed int, limits ...limit) func(*Law) {
 		return func(l *Law) { l.limits, l.block.blamed = limits, blamed }
@@ -207,7 +207,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "one that a single block supported", long: true, do: and(hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), want: "1.44-1.80/s", penalty: 20 * sec, refuted: true},
 		{name: "if a rate explains it too, it is kept", do: both(3, newWindow(0, amounts{40, 40, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "40 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s"},
 		{name: "unless the block ended while it was full", do: both(3, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "3.00-4.00/s"},
-		{name: "an even one that refuses too often", do: hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, climb: 1}), want: "3.08-4.00/s"},
+		{name: "an even one that refuses too often", do: hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, raise: 1}), want: "3.08-4.00/s"},
 		{name: "a rate of few cycles does not", do: both(2, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s"},
 		{name: "nor one if more than a single block supports the window", do: and(both(3, supported), func(l *Law) { l.block.release = 140 * sec }), want: "60 of unit 0 in 95.0s-100.0s, 3.00-4.00/s", mean: 24 * sec, freed: 140 * sec},
 		{name: "a rate under a penalty: well below the pace that was admitted", do: penalized(func(*rate) {}), want: "0.55-4.00/s", penalty: time.Minute},
@@ -459,7 +459,7 @@ func TestABlockWithAnotherCauseEndsTheCycleOfARate(t *testing.T) {
 // one, which began at 110 s.
 func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
 	const fitted = "100 of unit 0 in 8.9s-8.9s"
-	other := &window{size: amounts{9, 9, 0}, low: 100 * sec, high: 100 * sec, climb: 1, hits: sureHits}
+	other := &window{size: amounts{9, 9, 0}, low: 100 * sec, high: 100 * sec, raise: 1, hits: sureHits}
 	for _, tt := range []struct {
 		name   string
 		do     func(*Law)
@@ -521,7 +521,7 @@ func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
 // is not.
 func TestARefusalThatAWindowExplainsInAnotherUnit(t *testing.T) {
 	minute := func() *window {
-		return &window{size: amounts{100, 420, 0}, off: amounts{0.05, 0.05, 0}, low: time.Minute, high: time.Minute, climb: 1}
+		return &window{size: amounts{100, 420, 0}, off: amounts{0.05, 0.05, 0}, low: time.Minute, high: time.Minute, raise: 1}
 	}
 	for _, tt := range []struct {
 		name   string
@@ -685,7 +685,7 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 			}
 			l.spans.add(&b, 0)
 		}
-		w := &window{size: amounts{5000, 5000, 0}, low: tt.low, high: tt.high, climb: 1, testAfter: 9, lone: true, floor: tt.low}
+		w := &window{size: amounts{5000, 5000, 0}, low: tt.low, high: tt.high, raise: 1, testAfter: 9, lone: true, floor: tt.low}
 		tt.do(w)
 		before := *w
 		l.limits, l.block.blamed = []limit{newRate(0, 8, 9), w}, -1
@@ -733,7 +733,7 @@ func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
 // Three minutes of the clock ended three blocks; a hundred attempts fit into each.
 func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
 	known := func(size float64, length time.Duration, hits int) *window {
-		return &window{size: amounts{size, size, 0}, low: length, high: length, climb: 1, testAfter: 1, hits: hits, off: doubtUnit}
+		return &window{size: amounts{size, size, 0}, low: length, high: length, raise: 1, testAfter: 1, hits: hits, off: doubtUnit}
 	}
 	unsettled := known(100, time.Minute, sureHits)
 	unsettled.low = 57 * sec

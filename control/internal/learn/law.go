@@ -355,7 +355,7 @@ func (l *Law) blocked(f refusal) {
 	l.block.count = v.h.until(attempts, f.sent) - v.h.until(attempts, l.freed-1)
 	if l.block.explained = l.advertisedExplains(f); l.block.explained || l.outage(f) {
 		if i := l.block.blamed; i >= 0 && l.block.explained {
-			if w, ok := l.limits[i].(*window); ok && w.climb > 1 {
+			if w, ok := l.limits[i].(*window); ok && w.raise > 1 {
 				w.blame(v, f) // the test went too far, whatever limit refused
 			}
 		}

@@ -161,7 +161,7 @@ func TestWhatAnOutcomeChanges(t *testing.T) {
 // A refusal at 100 s of one of ten attempts in flight, of which three were usual.
 func TestHowABlockBegins(t *testing.T) {
 	sized := func(n float64, w window) *window {
-		w.size, w.climb, w.low, w.high = amounts{n, n, 0}, max(1, w.climb), time.Minute, time.Minute
+		w.size, w.raise, w.low, w.high = amounts{n, n, 0}, max(1, w.raise), time.Minute, time.Minute
 		return &w
 	}
 	climbing := func(high float64) *rate {
@@ -210,11 +210,11 @@ func TestHowABlockBegins(t *testing.T) {
 		{"a larger one", []limit{&flight{size: 13}}, nil, -1, "", maxEvidence, sec},
 		{"a rate after two cycles", []limit{known(2)}, nil, 0, "", maxEvidence, sec},
 		{"no limit was near, and the ramp had just grown", []limit{sized(2000, window{})}, func(l *Law, _ *refusal) { l.allAdmitted, l.ramp.grew = 99, 100*sec }, -1, "", maxEvidence, sec},
-		{"a window that was tested, and an outage", []limit{sized(230, window{climb: 1.1})}, func(l *Law, f *refusal) { room(50)(l, f); f.others = 2 }, -1, "", 0, sec},
+		{"a window that was tested, and an outage", []limit{sized(230, window{raise: 1.1})}, func(l *Law, f *refusal) { room(50)(l, f); f.others = 2 }, -1, "", 0, sec},
 		{"a window that was not tested, and an advertised limit explains it", []limit{sized(230, window{})}, room(0), -1, "explained", 0, sec},
 		{"a limit in flight that was met, and an advertised one explains it", []limit{&flight{size: 11}}, room(0), -1, "explained", 0, sec},
 		{"a window that is full of cost", []limit{byCost}, nil, 0, "", maxEvidence, sec},
-		{"an advertised limit explains it", []limit{sized(230, window{climb: 1.1})}, room(0), -1, "explained, window tested", 0, sec},
+		{"an advertised limit explains it", []limit{sized(230, window{raise: 1.1})}, room(0), -1, "explained, window tested", 0, sec},
 		{"there is room, and as many as usual are in flight: an outage", nil, func(l *Law, f *refusal) { room(50)(l, f); f.others = 2 }, -1, "", 0, sec},
 		{"there is room, but many are in flight", nil, room(50), -1, "", maxEvidence, sec},
 	} {
@@ -367,7 +367,7 @@ func TestTheClockOfALaw(t *testing.T) {
 // An answer to an attempt of 99 s arrives at 100 s.
 func TestWhatAnAnswerSaysAboutTheHeldLimits(t *testing.T) {
 	lone := func() *window {
-		return &window{size: amounts{30, 30, 0}, low: 40 * sec, high: time.Minute, fold: sec, floor: 10 * sec, climb: 1, lone: true, pace: 2}
+		return &window{size: amounts{30, 30, 0}, low: 40 * sec, high: time.Minute, fold: sec, floor: 10 * sec, raise: 1, lone: true, pace: 2}
 	}
 	for _, tt := range []struct {
 		name    string
@@ -380,9 +380,9 @@ func TestWhatAnAnswerSaysAboutTheHeldLimits(t *testing.T) {
 	}{
 		{"in the ramp the pace grows", ramping, false, nil, "", 250 * ms, nil},
 		{"not if it is told to be steady", ramping, true, nil, "", 500 * ms, nil},
-		{"in the ramp with restored limits, too", ramping, false, []limit{&window{size: amounts{900, 900, 0}, low: time.Minute, high: time.Minute, climb: 1}}, "900 of unit 0 in 60.0s-60.0s", 250 * ms, []float64{1}},
+		{"in the ramp with restored limits, too", ramping, false, []limit{&window{size: amounts{900, 900, 0}, low: time.Minute, high: time.Minute, raise: 1}}, "900 of unit 0 in 60.0s-60.0s", 250 * ms, []float64{1}},
 		{"once a limit is held it does not", holding, false, []limit{&flight{size: 9, testAfter: firstTest}}, "9 in flight", 500 * ms, []float64{1}},
-		{"a window", holding, false, []limit{newRate(0, 1, 2), &window{size: amounts{900, 900, 0}, low: time.Minute, high: time.Minute, climb: 1}, &flight{size: 9, testAfter: firstTest}}, "1.00-2.00/s, 900 of unit 0 in 60.0s-60.0s, 9 in flight", 500 * ms, []float64{0, 1, 1}},
+		{"a window", holding, false, []limit{newRate(0, 1, 2), &window{size: amounts{900, 900, 0}, low: time.Minute, high: time.Minute, raise: 1}, &flight{size: 9, testAfter: firstTest}}, "1.00-2.00/s, 900 of unit 0 in 60.0s-60.0s, 9 in flight", 500 * ms, []float64{0, 1, 1}},
 		{"one that was exceeded without a refusal is given up", holding, false, []limit{&flight{size: 9, testAfter: firstTest}, lone(), lone()}, "9 in flight, 30 of unit 0 in 40.0s-60.0s lone, 3.00-4.50/s", 500 * ms, []float64{1, 0, 0}},
 	} {
 		l := New(Config{Ceiling: ms, Initial: 500 * ms, Slowest: time.Hour})

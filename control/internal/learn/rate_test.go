@@ -467,7 +467,7 @@ func TestWhatARateLearnsFromACycle(t *testing.T) {
 		{"ten that are limited one by one are enough", func(r *rate) { r.count, r.spaced = 10, true }, "12.28-15.00, step 0.20, cycle 1 of 10 in 8/10, price 12, early 0, spaced"},
 		{"few after one early refusal", func(r *rate) { r.count, r.spaced, r.sum, r.earlyInRow = 9, true, cycle{140, 8, 10}, 1 }, "14.00-15.00, step 0.20, cycle 0 of 140 in 8/10, price 12, early 1, spaced, going on"},
 		{"a raised limit: from the last 300 attempts on", func(r *rate) { r.climbed, r.top = 350, 35 }, "15.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
-		{"hardly any climb: from the bottom on", func(r *rate) { r.climbed, r.top = 200, 35 }, "10.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
+		{"hardly any raise: from the bottom on", func(r *rate) { r.climbed, r.top = 200, 35 }, "10.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
 		{"not raised far enough", func(r *rate) { r.climbed, r.top = 200, 34 }, "9.90-12.62, step 0.10, cycle 1 of 100 in 8/10, price 12, early 0"},
 		{"few attempts: the bracket moves down a little", func(r *rate) { r.count = 9 }, "7.00-14.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},
 		{"few attempts in a short cycle", func(r *rate) { r.count, r.released, r.refused = 9, 9*sec, 9500*ms }, "9.00-18.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},

@@ -265,7 +265,7 @@ func (l *Law) restored(f Found, slow float64) (limit, error) {
 		if f.Unit >= uint8(units) || f.Window <= 0 || f.Window > 2*maxSilence {
 			return nil, fmt.Errorf("window is %v of unit %d", f.Window, f.Unit)
 		}
-		w := &window{unit: unit(f.Unit), low: f.Window, high: f.Window, climb: 1, testAfter: 1, off: doubtUnit, hits: sureHits, even: f.Even}
+		w := &window{unit: unit(f.Unit), low: f.Window, high: f.Window, raise: 1, testAfter: 1, off: doubtUnit, hits: sureHits, even: f.Even}
 		w.size[w.unit] = f.Size
 		return w, nil
 	case Unknown:

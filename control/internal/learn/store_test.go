@@ -109,7 +109,7 @@ func TestWhatARestoredLawHolds(t *testing.T) {
 		t.Errorf("goes on with %q, want %q", got, want)
 	}
 	w, x := l.limits[2].(*window), l.limits[1].(*flight)
-	if !w.even || w.climb != 1 || w.testAfter != 1 || w.hits != sureHits || w.off != doubtUnit || w.slack != 0 || w.published || x.testAfter != firstTest {
+	if !w.even || w.raise != 1 || w.testAfter != 1 || w.hits != sureHits || w.off != doubtUnit || w.slack != 0 || w.published || x.testAfter != firstTest {
 		t.Errorf("%+v, %+v", w, x)
 	}
 	if l.penalty.length, l.named.unit, l.trip = time.Minute, 1000, 7e6; l.Assume(found) != nil {
@@ -133,7 +133,7 @@ func TestWhatARestoredLawHolds(t *testing.T) {
 
 func TestTheLimitsThatAreShown(t *testing.T) {
 	v := view{now: time.Hour, latency: 1e9, mean: amounts{1, 4, 0}, h: &history{}}
-	sized := func(w window) *window { w.size, w.climb = amounts{60, 0, 0}, 1; return &w }
+	sized := func(w window) *window { w.size, w.raise = amounts{60, 0, 0}, 1; return &w }
 	for _, tt := range []struct {
 		x    limit
 		want Found
@@ -222,7 +222,7 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 
 func TestTheIntervalThatIsReported(t *testing.T) {
 	minute := func(n float64) *window {
-		return &window{size: amounts{n, 0, 0}, low: time.Minute, high: time.Minute, climb: 1}
+		return &window{size: amounts{n, 0, 0}, low: time.Minute, high: time.Minute, raise: 1}
 	}
 	header := []advertised{{shaper: newShaper(fixed), quota: 30, window: time.Minute}}
 	for _, tt := range []struct {
@@ -261,7 +261,7 @@ func TestTheUseOfHeldLimits(t *testing.T) {
 	now := 100 * sec
 	l := New(Config{Ceiling: ms, Initial: ms, Slowest: time.Hour})
 	l.h, l.clock, l.last, l.flying = *sentEvenly(now, sec, 10), now, now, 3
-	w := &window{low: 60 * sec, high: 60 * sec, climb: 1, hits: 9}
+	w := &window{low: 60 * sec, high: 60 * sec, raise: 1, hits: 9}
 	w.size = amounts{10, 10, 0}
 	r := newRate(now, 0.5, 0.5)
 	l.limits = []limit{w, &flight{size: 3}, &flight{size: 4}, r}

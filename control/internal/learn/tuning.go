@@ -115,10 +115,10 @@ const (
 	sureHits = 4
 	// A test of a limit starts after firstTest attempts without a refusal, after fewer if a
 	// window is small. After each failure it starts testGrowth times later, twice as late for a
-	// number in flight, and after maxTest at the latest. In it a window grows by windowClimb in
+	// number in flight, and after maxTest at the latest. In it a window grows by windowRaise in
 	// one length.
 	firstTest, testGrowth, maxTest = 500.0, 2.5, 4000.0
-	windowClimb                    = 0.15
+	windowRaise                    = 0.15
 	// A size that a test raised is trusted after this many times the attempts.
 	lasting = 10.0
 	// A test waits until this many lengths of the last block have passed; the first test of

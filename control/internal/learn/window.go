@@ -17,7 +17,7 @@ type window struct {
 	from      time.Duration // since when the assumed length shrinks
 	fold      time.Duration // in which it shrinks by the factor e
 	margin    float64       // part of the size that is not used
-	climb     float64       // factor of the size: above 1 during a test, else 1
+	raise     float64       // factor of the size: above 1 during a test, else 1
 	testAfter float64       // factor of the attempts before a test; grows with each that fails
 	untested  float64       // attempts admitted since a refusal was blamed on it
 	hits      int           // refusals that were blamed on it
@@ -35,7 +35,7 @@ type window struct {
 // newWindow returns a window that one block supports. It was filled in the time fill, at
 // the end at a pace, and its length is between low and high if it exists.
 func newWindow(from time.Duration, size amounts, fill, low, high, silence time.Duration, pace float64) *window {
-	w := &window{size: size, floor: fill, low: low, high: high, from: from, climb: 1, testAfter: 1, lone: true, pace: pace}
+	w := &window{size: size, floor: fill, low: low, high: high, from: from, raise: 1, testAfter: 1, lone: true, pace: pace}
 	w.fold = min(max(silence/4, minFold), maxFold)
 	w.off = doubtUnit
 	return w
@@ -95,8 +95,8 @@ func (w *window) leaves(now, t time.Duration, part float64) time.Duration {
 // usable returns the amount that may be in use.
 func (w *window) usable() float64 {
 	size := w.size[w.unit]
-	if w.climb > 1 {
-		return size * w.climb
+	if w.raise > 1 {
+		return size * w.raise
 	}
 	if w.unit == attempts { // whole attempts, so that a small margin does not take one of few
 		return max(1, math.Floor(size+0.01)-math.Round(size*w.margin))
@@ -177,18 +177,18 @@ func (w *window) answered(v view) {
 	}
 	switch {
 	case w.lone, w.published:
-	case w.climb > 1:
+	case w.raise > 1:
 		if w.busy(v) {
-			w.climb *= 1 + windowClimb/max(10, n)
+			w.raise *= 1 + windowRaise/max(10, n)
 		}
 	case w.untested > min(w.maxUntested(v), w.testAfter*min(firstTest, 20+3*n)) && w.calm(v) && w.busy(v):
-		w.climb = 1 + 0.5/n
+		w.raise = 1 + 0.5/n
 	}
-	if w.climb > 1.3 { // it was raised
+	if w.raise > 1.3 { // it was raised
 		for u := range w.size {
 			w.size[u] *= 1.25
 		}
-		w.climb = 1.25 / 1.2
+		w.raise = 1.25 / 1.2
 	}
 }
 
@@ -268,8 +268,8 @@ func (w *window) recounted(v view, f refusal) bool {
 // blame learns the size from a refusal.
 func (w *window) blame(v view, f refusal) {
 	length := max(w.low, w.length(f.sent))
-	tested := w.climb > 1
-	w.climb, w.untested, w.published = 1, 0, false
+	tested := w.raise > 1
+	w.raise, w.untested, w.published = 1, 0, false
 	w.hits++
 	if w.even {
 		w.uneven(v, tested)

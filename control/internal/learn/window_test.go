@@ -18,7 +18,7 @@ func TestAWindowLetsNoMoreThanItsSizeIntoItsLength(t *testing.T) {
 		{"the newest of ten leaves in a window's length", 10, now - 9*sec + 60*sec},
 		{"twelve: three have to leave", 12, now - 9*sec + 60*sec},
 	} {
-		w := window{low: 60 * sec, high: 60 * sec, climb: 1}
+		w := window{low: 60 * sec, high: 60 * sec, raise: 1}
 		w.size = amounts{10, 10, 0}
 		v := view{now: now, last: now - 30*sec, h: sentEvenly(now, sec, tt.n), mean: amounts{1, 1, 0}}
 		if got := w.free(v, 1); got != tt.want {
@@ -45,7 +45,7 @@ func TestAWindowOfFewUnitsThatRefusesTooEarlyIsLonger(t *testing.T) {
 		for i := range 20 {
 			h.add(now-time.Duration(20-i)*tt.apart, amounts{1, 1, 1})
 		}
-		w := &window{unit: tt.unit, low: 5700 * ms, high: 5900 * ms, climb: 1, hits: 9}
+		w := &window{unit: tt.unit, low: 5700 * ms, high: 5900 * ms, raise: 1, hits: 9}
 		w.size = amounts{tt.size, tt.size, tt.size}
 		b := &block{began: now, noticed: now, lastRefused: now, release: now + sec, refusals: 1}
 		if agrees := w.ended(view{now: now + sec, h: h, mean: amounts{1, 1, 1}}, b); !agrees || w.low != tt.low || w.high != tt.high {
@@ -71,7 +71,7 @@ func TestAWindowIsRecountedInTheUnitThatExplainsARefusal(t *testing.T) {
 		for i := range 10 {
 			h.add(now-time.Duration(10-i)*sec, amounts{1, 10, 0})
 		}
-		w := &window{size: tt.size, off: amounts{0.05, 0.05, 0.06}, low: 60 * sec, high: 60 * sec, climb: 1, hits: 5, lone: tt.lone}
+		w := &window{size: tt.size, off: amounts{0.05, 0.05, 0.06}, low: 60 * sec, high: 60 * sec, raise: 1, hits: 5, lone: tt.lone}
 		got := w.recounted(view{now: now, h: h, mean: amounts{1, 10, 0}}, refusal{sent: now, cost: 10})
 		if got != (tt.want == cost) || w.unit != tt.want {
 			t.Errorf("%s: recounted %v, unit %v, want %v", tt.name, got, w.unit, tt.want)
@@ -114,7 +114,7 @@ func TestARefusalOfAWindow(t *testing.T) {
 		{"that a test had raised takes it back", window{high: time.Minute, low: time.Minute, proven: amounts{10}}, 11, 10, 10, true},
 	} {
 		w := tt.w
-		w.climb, w.testAfter, w.size, w.hits = 1, 1, amounts{10, 0, 0}, 6
+		w.raise, w.testAfter, w.size, w.hits = 1, 1, amounts{10, 0, 0}, 6
 		if w.proven[attempts] > 0 {
 			w.size[attempts] = 13
 		}
@@ -159,7 +159,7 @@ func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
 func TestALengthShrinksFromTheBlockOn(t *testing.T) {
 	for silence, fold := range map[time.Duration]time.Duration{8 * sec: minFold, 400 * sec: 100 * sec, 800 * sec: 2 * time.Minute} {
 		w := newWindow(7*sec, amounts{10, 20, 0}, sec, 40*sec, 60*sec, silence, 5)
-		if *w != (window{size: amounts{10, 20, 0}, off: doubtUnit, low: 40 * sec, high: 60 * sec, from: 7 * sec, fold: fold, climb: 1, testAfter: 1, lone: true, floor: sec, pace: 5}) {
+		if *w != (window{size: amounts{10, 20, 0}, off: doubtUnit, low: 40 * sec, high: 60 * sec, from: 7 * sec, fold: fold, raise: 1, testAfter: 1, lone: true, floor: sec, pace: 5}) {
 			t.Errorf("after a silence of %v: %+v, want %v", silence, *w, fold)
 		}
 	}
@@ -195,7 +195,7 @@ func TestTheUnitThatPredictsRefusalsIsHeld(t *testing.T) {
 		for i := range 14 {
 			h.add(time.Hour+time.Duration(i)*sec, amounts{1, 100.0 / 14, 0})
 		}
-		w := &window{size: amounts{10, 100, 0}, off: tt.off, low: time.Minute, high: time.Minute, climb: 1, hits: tt.hits}
+		w := &window{size: amounts{10, 100, 0}, off: tt.off, low: time.Minute, high: time.Minute, raise: 1, hits: tt.hits}
 		now := time.Hour + 14*sec
 		w.blame(view{now: now, h: h, mean: amounts{1, 7, 0}}, refusal{sent: now, now: now})
 		if w.unit != tt.want {
@@ -205,7 +205,7 @@ func TestTheUnitThatPredictsRefusalsIsHeld(t *testing.T) {
 }
 
 func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
-	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, climb: 1, testAfter: 1}
+	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, testAfter: 1}
 	v := view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: 1, open: 10 * sec}
 	f := refusal{sent: v.now, now: v.now, cost: 1}
 	for i := range maxUneven + 1 {
@@ -222,7 +222,7 @@ func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T)
 		t.Error("a refusal after more than its length is counted with those before")
 	}
 	margin := w.margin
-	w.climb = 1.1
+	w.raise = 1.1
 	if w.blame(v, f); w.margin != margin || w.testAfter != testGrowth {
 		t.Errorf("after a test that failed the margin is %v, was %v; the next comes after %v", w.margin, margin, w.testAfter)
 	}
@@ -238,7 +238,7 @@ func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
 		{"two intervals late", 2 * sec, 100 * sec},
 		{"later than a part of the length", 10 * sec, 108800 * ms},
 	} {
-		w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, climb: 1, due: sec}
+		w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, due: sec}
 		h, now := &history{}, time.Duration(0)
 		for i := range 100 {
 			v := view{now: now, last: now, h: h, mean: amounts{1, 1, 0}}
@@ -257,7 +257,7 @@ func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
 // A refusal at 1000 s, with attempts of cost 3 sent each second before.
 func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 	const now = 1000 * sec
-	known := window{size: amounts{20, 60, 0}, off: amounts{0.1, 0.1, 0.1}, low: 20 * sec, high: 20 * sec, climb: 1, testAfter: 2, untested: 9, hits: 3, margin: 0.01, published: true}
+	known := window{size: amounts{20, 60, 0}, off: amounts{0.1, 0.1, 0.1}, low: 20 * sec, high: 20 * sec, raise: 1, testAfter: 2, untested: 9, hits: 3, margin: 0.01, published: true}
 	for _, tt := range []struct {
 		name string
 		do   func(*window)
@@ -279,7 +279,7 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 			"size 20.00 60.45, off 0.090 0.070, margin 0.018, next test 2, unit 1, proven 0"},
 		{"hardly better", func(w *window) { w.off[attempts] = 0.13 },
 			"size 20.00 60.45, off 0.078 0.070, margin 0.018, next test 2, unit 0, proven 0"},
-		{"a larger one was tested, and less was in use: what was proven stays", func(w *window) { w.size[attempts], w.climb, w.proven = 25, 1.1, amounts{15, 15, 0} },
+		{"a larger one was tested, and less was in use: what was proven stays", func(w *window) { w.size[attempts], w.raise, w.proven = 25, 1.1, amounts{15, 15, 0} },
 			"size 23.50 60.45, off 0.140 0.070, margin 0.005, next test 5, unit 1, proven 15"},
 		{"a single block says that the length is settled", func(w *window) { w.lone, w.low, w.floor, w.fold = true, 19300*ms, 5*sec, sec },
 			"size 20.00 60.45, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 0"},
@@ -287,11 +287,11 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 			"size 20.00 60.00, off 0.060 0.070, margin 0.018, next test 2, unit 0, proven 0"},
 		{"at the first refusal the unit stays", func(w *window) { w.size[attempts], w.hits = 25, 0 },
 			"size 23.50 60.45, off 0.140 0.070, margin 0.018, next test 2, unit 0, proven 0"},
-		{"it was tested: the next test comes later", func(w *window) { w.climb = 1.1 },
+		{"it was tested: the next test comes later", func(w *window) { w.raise = 1.1 },
 			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 5, unit 0, proven 20"},
-		{"and much later", func(w *window) { w.climb, w.testAfter = 1.1, 3000 },
+		{"and much later", func(w *window) { w.raise, w.testAfter = 1.1, 3000 },
 			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 4000, unit 0, proven 20"},
-		{"what a test had raised before stays proven", func(w *window) { w.climb, w.proven = 1.1, amounts{15, 15, 0} },
+		{"what a test had raised before stays proven", func(w *window) { w.raise, w.proven = 1.1, amounts{15, 15, 0} },
 			"size 20.00 60.45, off 0.060 0.070, margin 0.005, next test 5, unit 0, proven 15"},
 		{"the raised size is not enough: back to the proven one", func(w *window) { w.size[attempts], w.proven = 25, amounts{16, 48, 5} },
 			"size 16.00 48.00, off 0.140 0.070, margin 0.018, next test 2, unit 1, proven 0"},
@@ -317,7 +317,7 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 		}
 		w.blame(view{now: now, h: h, mean: amounts{1, 3, 0}}, refusal{sent: now, now: now, cost: 3})
 		got := fmt.Sprintf("size %.2f %.2f, off %.3f %.3f, margin %.3f, next test %.0f, unit %d, proven %.0f", w.size[0], w.size[1], w.off[0], w.off[1], w.margin, w.testAfter, w.unit, w.proven[0])
-		if got != tt.want || w.climb != 1 || w.untested != 0 || w.published || w.size[busy] != 5 {
+		if got != tt.want || w.raise != 1 || w.untested != 0 || w.published || w.size[busy] != 5 {
 			t.Errorf("%s: %s, want %s; %+v", tt.name, got, tt.want, w)
 		}
 	}
@@ -325,7 +325,7 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 
 // A window of 20 attempts in some 20 s was filled at ten a second until 100 s.
 func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
-	known := window{size: amounts{20, 40, 0}, low: 18 * sec, high: 20 * sec, climb: 1, hits: 3, doubts: 1, floor: 5 * sec}
+	known := window{size: amounts{20, 40, 0}, low: 18 * sec, high: 20 * sec, raise: 1, hits: 3, doubts: 1, floor: 5 * sec}
 	for _, tt := range []struct {
 		name          string
 		do            func(*window)
@@ -405,7 +405,7 @@ func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
 	}{
 		{window{size: amounts{10, 10, 0}}, 10, 0}, {window{size: amounts{9.992, 10, 0}}, 10, 0}, {window{size: amounts{9.985, 10, 0}}, 9, 0}, {window{size: amounts{0.5, 1, 0}}, 1, 0},
 		{window{size: amounts{10, 10, 0}, margin: 0.04}, 10, 0}, {window{size: amounts{10, 10, 0}, margin: 0.06}, 9, 0}, {window{unit: cost, size: amounts{10, 9.5, 0}, margin: 0.1}, 8.55, 0},
-		{window{size: amounts{60, 60, 0}, even: true}, 60, 2.2}, {window{size: amounts{60, 60, 0}, climb: 1.1, margin: 0.1}, 66, 0},
+		{window{size: amounts{60, 60, 0}, even: true}, 60, 2.2}, {window{size: amounts{60, 60, 0}, raise: 1.1, margin: 0.1}, 66, 0},
 	} {
 		if got := tt.w.usable(); math.Abs(got-tt.usable) > 1e-9 || math.Abs(tt.w.late()-tt.late) > 1e-9 {
 			t.Errorf("%+v: %v may be used, %v late; want %v, %v", tt.w, got, tt.w.late(), tt.usable, tt.late)
@@ -453,7 +453,7 @@ func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
 // At 100 s, with an attempt of cost 3 sent each second from 51 s on.
 func TestWhatIsInUseOfAWindow(t *testing.T) {
 	const now = 100 * sec
-	minute := window{size: amounts{60, 180, 0}, low: time.Minute, high: time.Minute, climb: 1}
+	minute := window{size: amounts{60, 180, 0}, low: time.Minute, high: time.Minute, raise: 1}
 	with := func(do func(*window)) window { w := minute; do(&w); return w }
 	for _, tt := range []struct {
 		name    string
@@ -474,7 +474,7 @@ func TestWhatIsInUseOfAWindow(t *testing.T) {
 		{"a margin", with(func(w *window) { w.margin = 0.15 }), 60 * sec / 51 * 10 / 125 * 10, 1, sec, 1, true, 51, false},
 		{"a margin of cost", with(func(w *window) { w.unit, w.margin = cost, 0.15 }), 60 * sec / 51 * 10 / 125 * 10, 1, sec, 1, true, 153, false},
 		{"half of one attempt is not taken", with(func(w *window) { w.size[attempts], w.margin = 3.995, 0.12 }), 57*sec + ms, -46, 60 * sec * 1000 / 3995, 51 / 3.995 / 0.88, true, 4, false},
-		{"a test goes beyond the size", with(func(w *window) { w.size[attempts], w.climb = 48, 1.0625 }), 60 * sec / 51 * 10 / 125 * 10, 1, 1250 * ms, 51 / 48., true, 51, false},
+		{"a test goes beyond the size", with(func(w *window) { w.size[attempts], w.raise = 48, 1.0625 }), 60 * sec / 51 * 10 / 125 * 10, 1, 1250 * ms, 51 / 48., true, 51, false},
 		{"by the clock: since the minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 42 }), 60 * sec / 42 * 10 / 125 * 10, 1, 60 * sec / 42, 1, true, 42, false},
 		{"by the clock, full until the next minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 41 }), 20*sec + ms, 0, 60 * sec / 41, 42 / 41., true, 41, false},
 		{"refused attempts may count", with(func(w *window) { w.size[attempts], w.slack = 50, 700*ms }), 11*sec + 701*ms, 0, 1200 * ms, 51 / 50., true, 50, false},
@@ -522,7 +522,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 		w       window
 		used    int
 		calm    float64
-		climb   float64
+		raise   float64
 		size    float64
 		proven  float64
 		untests float64
@@ -538,41 +538,41 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 		{"just used enough", window{untested: 900, testAfter: 1}, 85, 99, 1.005, 100, 70, 901},
 		{"nor what is published", window{untested: 900, testAfter: 1, published: true}, 100, 99, 1, 100, 70, 901},
 		{"nor what one block supports", window{untested: 900, testAfter: 1, lone: true}, 100, 99, 1, 100, 70, 901},
-		{"a test goes on", window{untested: 3, climb: 1.1}, 100, 0, 1.1 * 1.0015, 100, 70, 4},
-		{"if it is used", window{untested: 3, climb: 1.1}, 80, 0, 1.1, 100, 70, 4},
-		{"up to so much", window{untested: 3, climb: 1.298}, 120, 0, 1.298 * 1.0015, 100, 70, 4},
-		{"then the size is raised", window{untested: 3, climb: 1.299}, 120, 0, 1.25 / 1.2, 125, 70, 4},
+		{"a test goes on", window{untested: 3, raise: 1.1}, 100, 0, 1.1 * 1.0015, 100, 70, 4},
+		{"if it is used", window{untested: 3, raise: 1.1}, 80, 0, 1.1, 100, 70, 4},
+		{"up to so much", window{untested: 3, raise: 1.298}, 120, 0, 1.298 * 1.0015, 100, 70, 4},
+		{"then the size is raised", window{untested: 3, raise: 1.299}, 120, 0, 1.25 / 1.2, 125, 70, 4},
 		{"a raised size is trusted after ten times as many", window{untested: 1000}, 10, 0, 1, 100, 0, 1001},
 		{"not before", window{untested: 999}, 10, 0, 1, 100, 70, 1000},
 	} {
 		w := tt.w
-		if w.climb == 0 {
-			w.climb = 1
+		if w.raise == 0 {
+			w.raise = 1
 		}
 		w.low, w.high, w.size, w.proven = time.Minute, time.Minute, amounts{100, 100, 0}, amounts{70, 0, 0}
 		v := view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, lastBlock: 1, open: seconds(tt.calm)}
 		w.answered(v)
-		if math.Abs(w.climb-tt.climb) > 1e-6 || w.size[attempts] != tt.size || w.size[cost] != tt.size || w.proven[attempts] != tt.proven || w.untested != tt.untests {
-			t.Errorf("%s: climb %.4f, size %v, proven %v, %v untested; want %.4f, %v, %v, %v", tt.name, w.climb, w.size, w.proven[attempts], w.untested, tt.climb, tt.size, tt.proven, tt.untests)
+		if math.Abs(w.raise-tt.raise) > 1e-6 || w.size[attempts] != tt.size || w.size[cost] != tt.size || w.proven[attempts] != tt.proven || w.untested != tt.untests {
+			t.Errorf("%s: raised by %.4f, size %v, proven %v, %v untested; want %.4f, %v, %v, %v", tt.name, w.raise, w.size, w.proven[attempts], w.untested, tt.raise, tt.size, tt.proven, tt.untests)
 		}
 	}
-	large := window{untested: 499, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{200, 200, 0}}
+	large := window{untested: 499, testAfter: 1, raise: 1, low: time.Minute, high: time.Minute, size: amounts{200, 200, 0}}
 	for i, want := range []float64{1, 1.0025} {
-		if large.answered(view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); large.climb != want {
-			t.Errorf("after %d attempts a window of 200 is tested with %v, want %v", 500+i, large.climb, want)
+		if large.answered(view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); large.raise != want {
+			t.Errorf("after %d attempts a window of 200 is tested with %v, want %v", 500+i, large.raise, want)
 		}
 	}
-	dear := window{unit: cost, untested: 10, climb: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}, proven: amounts{1, 1, 0}}
+	dear := window{unit: cost, untested: 10, raise: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}, proven: amounts{1, 1, 0}}
 	if dear.answered(view{now: time.Hour, h: &history{}, mean: amounts{1, 4, 0}}); dear.proven != (amounts{}) {
 		t.Errorf("a size of less than one attempt is not trusted after ten: %v", dear.proven)
 	}
-	few := window{untested: 26, testAfter: 1, climb: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}}
-	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); few.climb != 1.25 {
-		t.Errorf("a window of two is tested with %v, want 1.25", few.climb)
+	few := window{untested: 26, testAfter: 1, raise: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}}
+	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); few.raise != 1.25 {
+		t.Errorf("a window of two is tested with %v, want 1.25", few.raise)
 	}
-	few.climb = 1.2
-	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 3), mean: amounts{1, 1, 0}}); math.Abs(few.climb-1.2*1.015) > 1e-9 {
-		t.Errorf("the test of a window of two goes on with %v, want %v", few.climb, 1.2*1.015)
+	few.raise = 1.2
+	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 3), mean: amounts{1, 1, 0}}); math.Abs(few.raise-1.2*1.015) > 1e-9 {
+		t.Errorf("the test of a window of two goes on with %v, want %v", few.raise, 1.2*1.015)
 	}
 }
 
@@ -603,7 +603,7 @@ func TestWhatABlockTellsAboutTheLengthOfAWindow(t *testing.T) {
 		{"of sixty times the cost, for which sixty had to leave", cost, amounts{0, 1135, 0}, 300, 145*sec + 800*ms, true, 61 * sec},
 		{"that is larger than the window", cost, amounts{0, 1135, 0}, 5000, 157 * sec, true, 61400 * ms},
 	} {
-		w := &window{unit: tt.unit, size: tt.size, low: 59 * sec, high: 62 * sec, hits: sureHits, climb: 1}
+		w := &window{unit: tt.unit, size: tt.size, low: 59 * sec, high: 62 * sec, hits: sureHits, raise: 1}
 		b := &block{began: 119200 * ms, lastRefused: tt.freed, release: tt.freed + sec, cost: tt.cost}
 		_, high, agrees := w.bracket(view{now: b.release, h: h, mean: amounts{1, 5, 1}}, b)
 		if agrees != tt.agrees || high.Round(200*ms) != tt.high {
@@ -633,7 +633,7 @@ func TestWhenAWindowIsRecounted(t *testing.T) {
 		{"it holds no cost", amounts{40, 0, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
 		{"one block supports it", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, true, attempts, amounts{0.05, 0.05, 0}},
 	} {
-		w := &window{size: tt.size, off: tt.off, low: time.Minute, high: time.Minute, climb: 1, lone: tt.lone, floor: time.Minute}
+		w := &window{size: tt.size, off: tt.off, low: time.Minute, high: time.Minute, raise: 1, lone: tt.lone, floor: time.Minute}
 		v := view{now: 100 * sec, h: &history{}, mean: amounts{1, 10, 0}}
 		v.h.add(90*sec, amounts{10, 100, 0})
 		got := w.recounted(v, refusal{sent: 100 * sec, cost: 10})
