@@ -93,6 +93,18 @@ func (l *Law) advertised(now time.Duration, c float64) time.Duration {
 	return at
 }
 
+// allBack returns when the advertised sliding windows that are nearly used up will be
+// completely free.
+func (l *Law) allBack() time.Duration {
+	at := l.clock
+	for i := range l.headers {
+		if t := &l.headers[i]; t.trusted() && t.shape == sliding && t.left-t.spent < max(2, t.quota/50) {
+			at = max(at, t.whole)
+		}
+	}
+	return at
+}
+
 // advertised is a limit that response headers report. It can only delay attempts.
 type advertised struct {
 	shaper
@@ -184,19 +196,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 	if sent < t.at {
 		return
 	}
-	rounded := time.Millisecond
-	switch {
-	case f.Reset%time.Millisecond != 0: // derived from the clock
-		t.fine = max(-100, t.fine-1)
-	case f.Reset%time.Second != 0, f.Precise && t.at < 0:
-		t.fine = min(100, t.fine+1)
-	case f.Precise && f.Reset != t.last.reset: // from one whole second to another
-		t.fine = max(-100, t.fine-1)
-	}
-	t.precise = f.Precise
-	if t.fine <= 0 {
-		rounded = time.Second
-	}
+	rounded := t.precision(f)
 	if f.Quota > 0 && f.Quota != t.quota {
 		t.quota, t.slow, t.fast, t.prior = f.Quota, 0, math.Inf(1), report{}
 	}
@@ -209,10 +209,7 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
 	}
 	if t.shape == bucket && t.at >= 0 && sent > t.at {
-		passed := (sent - t.at).Seconds()
-		own := t.share * (v.h.until(t.unit(), sent) - v.h.until(t.unit(), t.at))
-		t.taken = drainFade*t.taken + min(t.quota, t.left+t.slow*passed) - own - f.Remaining
-		t.during = drainFade*t.during + passed
+		t.drained(v, sent, f.Remaining)
 	}
 	if math.Mod(f.Remaining, coarseUnits) != 0 || !t.perCost {
 		t.grain = 1
@@ -252,23 +249,31 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 			named.used = used / t.rounding()
 			t.learn(named, t.fromSending, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}
-		if length := t.length(); t.shape == sliding {
-			own := sent
-			if refused {
-				own-- // this shows whether refusals count
-			}
-			others := used - t.share*v.h.used(t.unit(), own, length)
-			if v.now-sent < length/20 {
-				t.seen(others)
-			} else { // what the provider had counted by then is less certain
-				t.others = max(0, t.others+doubtedShare*(others-t.others))
-			}
+		if t.shape == sliding {
+			t.occupied(v, sent, refused, used)
 		}
 	}
 	if near := t.shape == fixed && (whole-t.whole).Abs() < max(rounded, t.length()/10); near && !first {
 		whole = max(whole, t.whole) // the round trip of the others took longer
 	}
 	t.whole = whole
+}
+
+// precision learns to what resets are rounded, and returns it.
+func (t *advertised) precision(f Fact) time.Duration {
+	switch {
+	case f.Reset%time.Millisecond != 0: // derived from the clock
+		t.fine = max(-100, t.fine-1)
+	case f.Reset%time.Second != 0, f.Precise && t.at < 0:
+		t.fine = min(100, t.fine+1)
+	case f.Precise && f.Reset != t.last.reset: // from one whole second to another
+		t.fine = max(-100, t.fine-1)
+	}
+	t.precise = f.Precise
+	if t.fine <= 0 {
+		return time.Second
+	}
+	return time.Millisecond
 }
 
 // unrounded returns the remaining units that agree best with our own use, of those that are
@@ -392,47 +397,6 @@ func (t *advertised) free(v view, c float64) time.Duration {
 		at = max(at, v.last+seconds(1/t.pace())+t.slack)
 	}
 	return max(v.now, at, v.last+t.apart(v, need))
-}
-
-// apart returns the interval between attempts while others use the limit too: the remaining
-// units are spread over the time until all are free. All clients do so and get equal
-// shares, since the responses report the same remaining units to all. Under a penalty a
-// bucket is not drained at once either, because each attempt in flight at a refusal may
-// lengthen the penalty. A limit on cost is spread only after a refusal showed that others
-// use it: before that, attempts in flight look like use by others. A sliding window is spread
-// whenever others use it, since its units would otherwise return to the client that used them.
-func (t *advertised) apart(v view, need float64) time.Duration {
-	if t.shape == sliding {
-		if t.others <= (1-ownUse)*t.quota {
-			return 0
-		}
-		return time.Duration(float64(t.length()) * need / max(need, t.left-t.spent) / slideSpread)
-	}
-	over, longest := t.whole-v.now, never
-	spread := t.shared && t.margin >= grazed/2
-	if t.shape == bucket && t.slow > 0 {
-		over = seconds(t.quota / t.slow)
-		if taken := t.taken / max(t.during, 1e-3); !t.perCost {
-			longest = seconds(2 * need / (t.slow - min(max(0, taken), maxTaken*t.slow)))
-			low := v.punished && t.quota >= manyAtOnce && t.left-t.spent < t.quota/2
-			spread = spread || low || t.sure() && taken > (1-ownUse)*t.slow
-		}
-	}
-	if !spread || t.quota <= 1 {
-		return 0
-	}
-	return min(longest, time.Duration(max(0, float64(over))*need/max(need, t.left-t.spent)/windowSpread))
-}
-
-// pace returns the number of a bucket's units that return each second and are not taken by
-// others. Others take less when little is left. For a limit on cost, the others may be
-// attempts in flight.
-func (t *advertised) pace() float64 {
-	part := waitedTaken
-	if t.perCost {
-		part = maxTaken
-	}
-	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), part*t.slow)
 }
 
 // late returns the margin added to each attempt, since network latency varies.

@@ -216,13 +216,6 @@ func TestRoundedUnitsAreCountedByOurOwnUse(t *testing.T) {
 			t.Errorf("%s: %.0f remain, want %.0f", tt.name, got, tt.want)
 		}
 	}
-	// What others use of rounded units changes slowly upwards.
-	for _, tt := range []struct{ grain, others, want, surge float64 }{{1, 44, 44, 40}, {1000, 44, 6, 40}, {1000, 1, 1, 0.9}, {1000, -9, 0, 0.9}} {
-		a := advertised{grain: tt.grain, others: 4, surge: 1}
-		if a.seen(tt.others); math.Abs(a.others-tt.want) > 1e-9 || a.surge != tt.surge {
-			t.Errorf("others use %v of units rounded to %v: taken for %v, growing by %v; want %v, %v", tt.others, tt.grain, a.others, a.surge, tt.want, tt.surge)
-		}
-	}
 }
 
 func TestARefusalThatOthersCausedIsNoEvidenceAgainstABucket(t *testing.T) {

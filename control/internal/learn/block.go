@@ -67,7 +67,7 @@ func (l *Law) passes() time.Duration {
 // freedFrom returns the earliest time at which there may have been room again.
 func (b *block) freedFrom() time.Duration {
 	if b.exact {
-		return max(b.lastRefused, b.release-(b.release-b.began)/50-time.Second)
+		return max(b.lastRefused, b.release-waitError(b.release-b.began))
 	}
 	return b.lastRefused
 }

@@ -304,18 +304,6 @@ func (b *block) contended() time.Duration {
 	return min(minContended<<min(b.refusals/2-1, 8), maxContended)
 }
 
-// allBack returns when the advertised sliding windows that are nearly used up will be
-// completely free.
-func (l *Law) allBack() time.Duration {
-	at := l.clock
-	for i := range l.headers {
-		if t := &l.headers[i]; t.trusted() && t.shape == sliding && t.left-t.spent < max(2, t.quota/50) {
-			at = max(at, t.whole)
-		}
-	}
-	return at
-}
-
 // apart returns a delay after a refused canary, to separate clients that were refused
 // together and do not know of each other. It is effectively random.
 func (b *block) apart(now, wait time.Duration) time.Duration {

@@ -195,7 +195,7 @@ func (l *Law) holdPeriod(v view) bool {
 	})
 	l.penalty = penalty{}
 	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.low, p.length, p.length, b.pace)
-	w.lone, w.hits = false, minEpisodes
+	w.lone, w.hits = false, foundHits
 	if p.clock {
 		w.clock = p.length
 	}
@@ -220,7 +220,7 @@ func (l *Law) holdFitted(v view) bool {
 	}
 	l.remove(isRate)
 	w := newWindow(v.now, amounts{}, length, length, length, length, b.pace)
-	w.unit, w.size[u], w.lone, w.hits = u, size, false, minEpisodes
+	w.unit, w.size[u], w.lone, w.hits = u, size, false, foundHits
 	l.hold(w)
 	l.episodes = nil
 	return true
@@ -306,7 +306,7 @@ func (l *Law) holdWindow(v view, b *block) {
 	}
 	low, high, from := max(b.lastRefused-l.freed, time.Second), b.release-l.freed, v.now
 	if b.exact && !b.doubted {
-		low = max(low, high-high/50-time.Second)
+		low = max(low, high-waitError(high))
 		from += min(high/2, maxFold)
 	}
 	l.remove(func(x limit) bool { // the same limit again

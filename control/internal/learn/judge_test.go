@@ -505,7 +505,7 @@ func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
 		if !holds {
 			continue
 		}
-		if w := l.limits[len(l.limits)-1].(*window); w.hits != minEpisodes || w.lone || w.from != l.clock || w.pace != 7 || w.floor != w.high {
+		if w := l.limits[len(l.limits)-1].(*window); w.hits != foundHits || w.lone || w.from != l.clock || w.pace != 7 || w.floor != w.high {
 			t.Errorf("%s: %+v", tt.name, w)
 		}
 		*es = before // the same, with what else follows from the end of a block
@@ -788,7 +788,7 @@ func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
 		if !holds {
 			continue
 		}
-		if w, ok := l.limits[len(l.limits)-1].(*window); !ok || w.hits != minEpisodes || w.lone || w.clock != time.Minute || w.from != l.clock || l.block.blamed != -1 {
+		if w, ok := l.limits[len(l.limits)-1].(*window); !ok || w.hits != foundHits || w.lone || w.clock != time.Minute || w.from != l.clock || l.block.blamed != -1 {
 			t.Errorf("%s: %+v, blamed %d", tt.name, l.limits[len(l.limits)-1], l.block.blamed)
 		}
 	}

@@ -9,7 +9,7 @@
 //	history   what was sent, and how much of each unit in any stretch of time
 //	rate      a pace that is known to lie between two others, and the climb before that
 //	window    so many units in any stretch of one length, whatever the length
-//	fit       windows of any length and unit in which as much was in use at each refusal (episodes)
+//	episodes  windows of any length and unit in which as much was in use at each refusal
 //	period    windows that begin anew at fixed instants, or are counted in periods (spans)
 //	flight    so many attempts under way at once
 //	block     the silence after a refusal
@@ -17,7 +17,9 @@
 //	wait      which advertised waits are right
 //	penalty   blocks that last longer than any limit explains
 //	usual     the lengths that windows usually have, and when they end
-//	advertise limits that response headers name, and shape: how their units come back
+//	advertise limits that response headers name
+//	shape     how the units of such a limit come back
+//	shared    what others use of it
 //	limit     what all limits can do, and which one a refusal is blamed on
 //	state     what goes when: the states and their moves
 //	store     what is shown, stored and restored

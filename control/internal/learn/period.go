@@ -39,11 +39,11 @@ type period struct {
 // before.
 func (s *spans) period(v view) (period, bool) {
 	for _, length := range v.likely.lengths() {
-		if f, ok := s.fit(v, length, true); ok {
-			return period{length, length, f.size, !f.slides}, true
+		if m, ok := s.match(v, length, true); ok {
+			return period{length, length, m.size, !m.slides}, true
 		}
 	}
-	best, found := fit{off: 1}, period{}
+	best, found := match{off: 1}, period{}
 	for i := range 2 {
 		x, from := s.ring[i], s.ring[i+1].high
 		for k := range maxPeriods {
@@ -52,13 +52,13 @@ func (s *spans) period(v view) (period, bool) {
 				if length < time.Second {
 					break
 				}
-				f, ok := s.fit(v, length, false)
+				m, ok := s.match(v, length, false)
 				if !ok {
 					continue
 				}
-				if f.off < best.off || f.off == best.off && length > found.length {
-					best, found = f, period{low: length, length: length, size: f.size}
-				} else if f.off == best.off && length > found.length*3/4 && length < found.low {
+				if m.off < best.off || m.off == best.off && length > found.length {
+					best, found = m, period{low: length, length: length, size: m.size}
+				} else if m.off == best.off && length > found.length*3/4 && length < found.low {
 					found.low = length
 				}
 			}
@@ -67,23 +67,23 @@ func (s *spans) period(v view) (period, bool) {
 	return found, found.length > 0
 }
 
-// fit reports how well a period explains the blocks.
-type fit struct {
+// match is how well a period explains the blocks.
+type match struct {
 	size   float64
 	off    float64 // relative disagreement of the blocks
 	slides bool    // a sliding window would explain the ends of the blocks too
 }
 
-// fit reports how well windows of a length explain the known blocks; ok is false if
+// match reports how well windows of a length explain the known blocks; ok is false if
 // they do not, or if there are too few blocks. The windows begin by the wall clock, or at
 // the release before.
-func (s *spans) fit(v view, length time.Duration, clock bool) (fit, bool) {
+func (s *spans) match(v view, length time.Duration, clock bool) (match, bool) {
 	n, odds := s.n, clockOdds
 	if !clock {
 		n, odds = s.n-1, periodOdds
 	}
 	if n < 2 {
-		return fit{}, false
+		return match{}, false
 	}
 	chance, least, most, kept := 1.0, math.Inf(1), 0.0, 0
 	near := min(length/50, time.Second)
@@ -93,7 +93,7 @@ func (s *spans) fit(v view, length time.Duration, clock bool) (fit, bool) {
 			phase = length - s.ring[i+1].high%length
 		}
 		if x.low-x.refused >= length || begins(x.high+near, length, phase) <= x.low-near {
-			return fit{}, false
+			return match{}, false
 		}
 		used := v.h.until(attempts, x.refused) - v.h.until(attempts, begins(x.refused, length, phase)-1)
 		least, most = min(least, used), max(most, used)
@@ -110,7 +110,7 @@ func (s *spans) fit(v view, length time.Duration, clock bool) (fit, bool) {
 		chance, kept = 0, kept+1 // the owner vouches for it
 	}
 	if chance > odds || kept < 2 || most < 2 || most-least > max(1, most/30) {
-		return fit{}, false
+		return match{}, false
 	}
 	phase := v.phase
 	if !clock {
@@ -120,17 +120,17 @@ func (s *spans) fit(v view, length time.Duration, clock bool) (fit, bool) {
 	for range 20 { // a bound that is never reached
 		used := v.h.until(attempts, end-1) - v.h.until(attempts, end-length-1)
 		if clock && used > 1.03*most+1 || used > 2*most {
-			return fit{}, false
+			return match{}, false
 		}
 		end -= length
 	}
-	f := fit{most, (most - least) / most, true}
+	m := match{most, (most - least) / most, true}
 	for i := range s.n {
 		x := &s.ring[i]
 		at := v.h.newest(attempts, x.refused, most) + length
-		f.slides = f.slides && at > x.low-length/20 && at < x.high+length/20
+		m.slides = m.slides && at > x.low-length/20 && at < x.high+length/20
 	}
-	return f, true
+	return m, true
 }
 
 // counter returns what is in use at t of a window that the provider counts in periods from

@@ -158,9 +158,9 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 		}
 		// A history counts from instant 0 on.
 		v := view{now: max(tt.now, s.ring[0].high), h: h, mean: amounts{1, 1, 0}}
-		f, ok := s.fit(v, tt.length, tt.clock)
-		if ok != (tt.size > 0) || ok && (f.size != tt.size || math.Abs(f.off-tt.off) > 1e-9 || f.slides != tt.slides) {
-			t.Errorf("%s: %v, %+v; want %v, %v off, slides %v", tt.name, ok, f, tt.size, tt.off, tt.slides)
+		m, ok := s.match(v, tt.length, tt.clock)
+		if ok != (tt.size > 0) || ok && (m.size != tt.size || math.Abs(m.off-tt.off) > 1e-9 || m.slides != tt.slides) {
+			t.Errorf("%s: %v, %+v; want %v, %v off, slides %v", tt.name, ok, m, tt.size, tt.off, tt.slides)
 		}
 	}
 	minute := New(Config{Ceiling: 1, Initial: 1, Windows: []time.Duration{time.Minute}}).likely
@@ -183,7 +183,7 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 			h.add(time.Duration(i)*60*sec+10*sec, amounts{100, 0, 0})
 		}
 		s.ring[0].refused, s.ring[1].refused = tt.refused[0], tt.refused[1]
-		if _, ok := s.fit(view{now: s.ring[0].high, h: h, likely: minute}, time.Minute, true); ok != tt.want {
+		if _, ok := s.match(view{now: s.ring[0].high, h: h, likely: minute}, time.Minute, true); ok != tt.want {
 			t.Errorf("%s: %v", tt.name, ok)
 		}
 	}

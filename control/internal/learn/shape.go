@@ -179,13 +179,3 @@ func (t *advertised) refill(used float64, reset, rounded time.Duration) {
 		t.slow, t.fast = low, high // the rate has changed
 	}
 }
-
-// seen records how much of a window others use, and how fast that grows.
-func (t *advertised) seen(others float64) {
-	others = max(0, others)
-	t.surge = max(0.9*t.surge, others-t.others)
-	if t.grain > 1 && others > t.others {
-		others = t.others + doubtedShare*(others-t.others) // most of the increase is rounding
-	}
-	t.others = others
-}

@@ -59,6 +59,16 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 }
 
 // Refusals are fast, and responses of admitted attempts may take long.
+// What others use of rounded units changes slowly upwards.
+func TestWhatOthersUseOfRoundedUnits(t *testing.T) {
+	for _, tt := range []struct{ grain, others, want, surge float64 }{{1, 44, 44, 40}, {1000, 44, 6, 40}, {1000, 1, 1, 0.9}, {1000, -9, 0, 0.9}} {
+		a := advertised{grain: tt.grain, others: 4, surge: 1}
+		if a.seen(tt.others); math.Abs(a.others-tt.want) > 1e-9 || a.surge != tt.surge {
+			t.Errorf("others use %v of units rounded to %v: taken for %v, growing by %v; want %v, %v", tt.others, tt.grain, a.others, a.surge, tt.want, tt.surge)
+		}
+	}
+}
+
 func TestWhatOthersUseIsForgottenWithSlowResponses(t *testing.T) {
 	h := &history{}
 	a := advertised{shaper: newShaper(sliding), name: "x", quota: 100, grain: 1, share: 1, at: -1, longest: 10 * sec, others: 40}

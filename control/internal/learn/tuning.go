@@ -101,7 +101,8 @@ const (
 	maxPeriods            = 8
 	// An unsettled length is assumed shorter and shorter, over a time within these bounds.
 	minFold, maxFold = 8 * time.Second, 2 * time.Minute
-	// A refusal is attributed to a limit if at least this part of it was in use.
+	// A limit is nearly full if at least this part of it is in use. Then a refusal is attributed
+	// to it, and a window is what delays attempts, so that it is tested.
 	nearlyFull = 0.85
 	// A window that was fuller explains a refusal, and more evidence is needed against it.
 	fullExplains = 0.92
@@ -113,12 +114,17 @@ const (
 	fewUnits = 4.0
 	// A window that explained this many refusals is not dropped in favour of another limit.
 	sureHits = 4
+	// One that was found from several blocks together begins as if it had explained this many.
+	foundHits = 5
 	// A test of a limit starts after firstTest attempts without a refusal, after fewer if a
 	// window is small. After each failure it starts testGrowth times later, twice as late for a
 	// number in flight, and after maxTest at the latest. In it a window grows by windowRaise in
 	// one length.
 	firstTest, testGrowth, maxTest = 500.0, 2.5, 4000.0
 	windowRaise                    = 0.15
+	// The failed tests of a window delay the next one by at most this factor. With that many
+	// failures a test waits for maxTest and testAfterBlocks anyway.
+	maxTestFactor = 4000.0
 	// A size that a test raised is trusted after this many times the attempts.
 	lasting = 10.0
 	// A test waits until this many lengths of the last block have passed; the first test of

@@ -70,3 +70,7 @@ func (l *Law) ends(now, wait time.Duration) bool {
 	}
 	return false
 }
+
+// waitError returns how much sooner than after an advertised wait there may be room, since waits
+// are not exact. The wait began with a time of that length.
+func waitError(length time.Duration) time.Duration { return length/50 + time.Second }

@@ -217,7 +217,7 @@ func (w *window) used(v view, u unit, t, length time.Duration) float64 {
 
 // busy reports whether this window is what delays attempts.
 func (w *window) busy(v view) bool {
-	return w.used(v, w.unit, v.now, w.length(v.now)) > 0.85*w.usable()-v.mean[w.unit]
+	return w.used(v, w.unit, v.now, w.length(v.now)) > nearlyFull*w.usable()-v.mean[w.unit]
 }
 
 // fullness returns the part of the window in use at a refusal. If no unit is known to be
@@ -312,7 +312,7 @@ func (w *window) blame(v view, f refusal) {
 	switch {
 	case tested:
 		w.margin *= 0.5
-		w.testAfter = min(maxTest, w.testAfter*testGrowth)
+		w.testAfter = min(maxTestFactor, w.testAfter*testGrowth)
 	case !w.settled() && length < w.high-w.high/50: // the assumed length was too short
 	default:
 		w.margin = min(0.15, 1.5*w.margin+0.003)
@@ -323,7 +323,7 @@ func (w *window) blame(v view, f refusal) {
 // in its length is no measure of what the provider counts.
 func (w *window) uneven(v view, tested bool) {
 	if tested {
-		w.testAfter = min(maxTest, w.testAfter*testGrowth)
+		w.testAfter = min(maxTestFactor, w.testAfter*testGrowth)
 		return
 	}
 	w.margin = min(0.15, 1.5*w.margin+0.003)
