@@ -15,7 +15,7 @@ type block struct {
 	least       time.Duration // the first wait by the round trip alone
 	canaryAt    time.Duration // when the newest canary was sent
 	refusals    int
-	blamed      int           // index of the limit; -1 for none
+	blamed      limit         // nil for none
 	outage      bool          // it may be an outage
 	explained   bool          // by an advertised limit
 	punished    bool          // refused although the provider reported room
@@ -45,12 +45,13 @@ func (b *block) long() bool {
 // soonest returns the minimum wait before the first canary of a block. It is shorter if
 // blocks of the blamed limit ended at the first canary.
 func (l *Law) soonest() time.Duration {
-	i := l.block.blamed
-	if i < 0 || isWindow(l.limits[i]) {
+	switch x := l.block.blamed.(type) {
+	case nil, *window:
 		return firstCanary
-	}
-	if r, ok := l.limits[i].(*rate); ok && !r.alike() {
-		return firstCanary // units of a burst return meanwhile
+	case *rate:
+		if !x.alike() {
+			return firstCanary // units of a burst return meanwhile
+		}
 	}
 	return max(firstCanary>>min(l.brief, maxBrief), seconds(2/l.block.pace))
 }
@@ -58,7 +59,7 @@ func (l *Law) soonest() time.Duration {
 // passes returns when the canary counts as admitted though it is not answered yet, since its refusal
 // would have been: never unless a limit on attempts in flight is blamed.
 func (l *Law) passes() time.Duration {
-	if i := l.block.blamed; i < 0 || !isFlight(l.limits[i]) || l.penalty.on() {
+	if !isFlight(l.block.blamed) || l.penalty.on() {
 		return never
 	}
 	return l.block.canaryAt + time.Duration(refusedWithin*l.trip)

@@ -12,14 +12,14 @@ func TestACanaryThatIsNotRefusedInTimePasses(t *testing.T) {
 		want time.Duration // when the attempt after a canary at 100 s goes that is not answered
 	}{
 		{"after three round trips of a refusal", func(*Law) {}, 100*sec + 300*ms},
-		{"never if a rate is blamed", func(l *Law) { l.limits[0] = newRate(0, 1, 2) }, never},
-		{"nor if no limit is", func(l *Law) { l.block.blamed = -1 }, never},
+		{"never if a rate is blamed", func(l *Law) { l.block.blamed = newRate(0, 1, 2) }, never},
+		{"nor if no limit is", func(l *Law) { l.block.blamed = nil }, never},
 		{"nor under a penalty", func(l *Law) { l.penalty.length = sec }, never},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.hold(&flight{size: 3, testAfter: firstTest})
 		l.trip, l.latency = float64(100*ms), float64(2*sec)
-		l.state, l.block = waiting, block{began: 98 * sec, noticed: 99 * sec, lastRefused: 98 * sec, refusals: 1, pace: 4}
+		l.state, l.block = waiting, block{began: 98 * sec, noticed: 99 * sec, lastRefused: 98 * sec, refusals: 1, pace: 4, blamed: l.limits[0]}
 		tt.do(l)
 		l.Sent(100*sec, 1)
 		if got := l.Hold(100*sec, 1); got != tt.want {
@@ -71,7 +71,7 @@ func TestWhatABlockLooksLike(t *testing.T) {
 // If blocks of limits that have room again soon ended at the first canary, the next goes sooner.
 func TestAfterBriefBlocksTheFirstCanaryGoesSooner(t *testing.T) {
 	for brief, want := range map[int]time.Duration{0: sec, 1: sec / 2, 3: sec / 8, 4: sec / 16, 5: sec / 16, 99: sec / 16} {
-		l := &Law{limits: []limit{&flight{size: 9}}, brief: brief, block: block{pace: 1000}}
+		l := &Law{brief: brief, block: block{pace: 1000, blamed: &flight{size: 9}}}
 		if got := l.soonest(); got != want {
 			t.Errorf("after %d of them: after %v, want %v", brief, got, want)
 		}

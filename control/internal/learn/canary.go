@@ -72,14 +72,14 @@ func (b *block) newly(wait time.Duration) bool {
 // window that more than one block supports.
 func (l *Law) predicted(p *canaryPlan) (room time.Duration, known bool) {
 	room = p.now
-	if p.blamed < 0 {
+	if p.blamed == nil {
 		return room, false
 	}
 	v := l.view()
-	if at := l.limits[p.blamed].free(v, 1); at != never {
+	if at := p.blamed.free(v, 1); at != never {
 		room = max(room, at)
 	}
-	w, ok := l.limits[p.blamed].(*window)
+	w, ok := p.blamed.(*window)
 	switch {
 	case !ok:
 		return room, false
@@ -207,11 +207,8 @@ func (p *canaryPlan) awaits(wait time.Duration) time.Duration {
 // blocks the canary goes within the bracket of its length.
 func (l *Law) latest() time.Duration {
 	b := &l.block
-	if b.blamed < 0 || b.refusals < 2 {
-		return never
-	}
-	w, ok := l.limits[b.blamed].(*window)
-	if !ok || !w.lone || w.hits < 1 {
+	w, ok := b.blamed.(*window)
+	if !ok || !w.lone || w.hits < 1 || b.refusals < 2 {
 		return never
 	}
 	v := l.view()

@@ -41,7 +41,7 @@ func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 // A refusal arrives at 100 s, with a round trip of 100 ms, while answers take 400 ms. An
 // attempt was sent each second.
 func TestWhenACanaryGoes(t *testing.T) {
-	hold := func(x limit) func(*Law) { return func(l *Law) { l.limits, l.block.blamed = []limit{x}, 0 } }
+	hold := func(x limit) func(*Law) { return func(l *Law) { l.limits, l.block.blamed = []limit{x}, x } }
 	sized := func(n float64, w window) *window { w.size, w.raise = amounts{n, n, 0}, 1; return &w }
 	sliding := func(left float64) func(*Law) {
 		return func(l *Law) {
@@ -120,7 +120,7 @@ func TestWhenACanaryGoes(t *testing.T) {
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
 		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, blamed: -1, soonest: sec, expected: 7 * sec, lastWait: 8 * sec}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, soonest: sec, expected: 7 * sec, lastWait: 8 * sec}
 		for _, do := range tt.do {
 			do(l)
 		}

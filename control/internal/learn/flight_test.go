@@ -228,7 +228,7 @@ func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.out.add(0, int(tt.size))
-		l.holdFlight(&block{}, 0)
+		l.holdFlight(&block{})
 		x := l.flight()
 		for x.size > tt.to {
 			x.untested = 1000

@@ -19,9 +19,27 @@ func (l *Law) released(sent time.Duration) {
 // ended learns from a block that has ended.
 func (l *Law) ended(v view) {
 	b := &l.block
-	took := b.release - b.noticed
-	l.lastRelease, l.lastBlock = v.now, took
-	r := l.rate()
+	l.count(v.now)
+	switch {
+	case b.outage:
+		l.void(v.now)
+	case b.explained:
+		l.penalty.endedExplained(b)
+		l.void(v.now)
+	case l.holdPeriod(v) || l.holdFitted(v): // the last blocks together show a window
+	default:
+		l.judge(v)
+		l.rateEnded(v)
+	}
+	if b.long() && !b.outage {
+		l.freed = b.release
+	}
+}
+
+// count notes how long the block was.
+func (l *Law) count(now time.Duration) {
+	b := &l.block
+	l.lastRelease, l.lastBlock = now, b.release-b.noticed
 	if b.refusals > 1 {
 		l.brief = 0
 	} else {
@@ -32,113 +50,108 @@ func (l *Law) ended(v view) {
 	}
 	if b.long() {
 		l.longs++
-		l.meanLong += (took - l.meanLong) / 2
+		l.meanLong += (l.lastBlock - l.meanLong) / 2
 		if b.refusals > 1 || l.silence == 0 {
 			l.silence = b.release - b.lastRefused
 		}
 	}
-	if b.outage || b.explained {
-		if !b.outage {
-			l.penalty.endedExplained(b)
-			if b.long() {
-				l.freed = b.release
-			}
-		}
-		if r != nil {
-			r.void(v.now)
-		}
-		return
+}
+
+// void drops the cycle of the rate, since something else blocked.
+func (l *Law) void(now time.Duration) {
+	if r := l.rate(); r != nil {
+		r.void(now)
 	}
-	var held limit
-	if b.blamed >= 0 {
-		held = l.limits[b.blamed]
-	}
-	if l.holdPeriod(v) || l.holdFitted(v) {
-		if b.long() {
-			l.freed = b.release
-		}
-		return
-	}
-	switch held := held.(type) {
+}
+
+// judge decides what the block says about the limit that was blamed, or which limit to hold.
+func (l *Law) judge(v view) {
+	b := &l.block
+	switch held := b.blamed.(type) {
 	case *window:
-		if (held.hits < sureHits || !held.settled()) && l.suggestsFlight(b) {
-			l.holdFlight(b, took)
-			break
-		}
-		if held.lone && b.refusals == 1 && !b.exact && r != nil && r.cycles > 2 {
-			if v.h.used(held.unit, b.release, held.low) > held.size[held.unit] { // there was room while it was full
-				l.drop(b.blamed)
-			}
-			break // the rate explains it
-		}
-		if held.ended(v, b) {
-			break
-		}
-		if held.even {
-			l.drop(b.blamed)
-			l.holdRate(v, b)
-			break
-		}
-		if held.doubts >= 2 || held.lone {
-			l.drop(b.blamed)
-			l.refuted++
-			l.penalize(v, wasWindow*held.size[attempts]/held.high.Seconds())
-		}
+		l.judgeWindow(v, held)
 	case *flight:
 		if held.wrong() {
 			l.dropFlight(v, held)
 		}
 	default: // a rate, or no limit
+		if l.suggestsFlight(b) {
+			l.holdFlight(b)
+			return
+		}
+		punished := b.long() && l.penalty.on()
+		if punished || !b.long() {
+			l.penalty.ended(l.lastBlock, b.release-b.lastRefused, b.tooShort, b.refusals)
+		}
 		switch {
-		case l.suggestsFlight(b):
-			l.holdFlight(b, took)
 		case !b.long():
-			l.penalty.ended(took, b.release-b.lastRefused, b.tooShort, b.refusals)
 			l.holdRate(v, b)
-		case l.penalty.on():
-			l.penalty.ended(took, b.release-b.lastRefused, b.tooShort, b.refusals)
-			l.penalize(v, 0)
-		case b.punished, l.refuted >= 1:
+		case punished, b.punished, l.refuted > 0:
 			l.penalize(v, 0)
 		default:
 			l.holdWindow(v, b)
 		}
 	}
-	if r := l.rate(); r != nil {
-		if b.long() && !l.penalty.on() {
-			r.void(v.now)
-		} else {
-			keep, pace := l.penalty.keep(), min(b.pace, r.sure(b.began))
-			if r.since < tooEarly*r.stretch && r.price > fullPrice {
-				keep = penaltyLow
-				if r.climbed < 2*carrier {
-					keep = penaltyEarly
-				}
-			}
-			top := max(pace, r.top)
-			r.ended(v, b.release)
-			if r.alike() { // all refusals came at this pace, whatever the mean of the climbs to it was
-				pace = top
-			}
-			if l.penalty.on() && b.blamed >= 0 && l.limits[b.blamed] == limit(r) {
-				r.punished(v.now, pace*keep, top, l.meanLong)
-			}
+}
+
+// judgeWindow decides what the block says about the window that was blamed.
+func (l *Law) judgeWindow(v view, w *window) {
+	b, r := &l.block, l.rate()
+	switch {
+	case (w.hits < sureHits || !w.settled()) && l.suggestsFlight(b):
+		l.holdFlight(b)
+	case w.lone && b.refusals == 1 && !b.exact && r != nil && r.cycles > 2: // the rate explains it
+		if v.h.used(w.unit, b.release, w.low) > w.size[w.unit] { // there was room while it was full
+			l.drop(w)
+		}
+	case w.ended(v, b):
+	case w.even:
+		l.drop(w)
+		l.holdRate(v, b)
+	case w.doubts >= 2 || w.lone:
+		l.drop(w)
+		l.refuted++
+		l.penalize(v, wasWindow*w.size[attempts]/w.high.Seconds())
+	}
+}
+
+// rateEnded takes the cycle into the rate, or drops it.
+func (l *Law) rateEnded(v view) {
+	b, r := &l.block, l.rate()
+	if r == nil {
+		return
+	}
+	if b.long() && !l.penalty.on() {
+		r.void(v.now)
+		return
+	}
+	keep, pace := l.penalty.keep(), min(b.pace, r.sure(b.began))
+	if r.since < tooEarly*r.stretch && r.price > fullPrice {
+		keep = penaltyLow
+		if r.climbed < 2*carrier {
+			keep = penaltyEarly
 		}
 	}
-	if b.long() {
-		l.freed = b.release
+	top := max(pace, r.top)
+	r.ended(v, b.release)
+	if r.alike() { // all refusals came at this pace, whatever the mean of the climbs to it was
+		pace = top
+	}
+	if l.penalty.on() && b.blamed == limit(r) {
+		r.punished(v.now, pace*keep, top, l.meanLong)
 	}
 }
 
 // blameOtherUnit attributes a refusal that no window explains to one that explains it in
 // another unit.
 func (l *Law) blameOtherUnit(v view, f refusal) {
-	if i := l.block.blamed; i >= 0 && !isRate(l.limits[i]) {
+	b := &l.block
+	if b.blamed != nil && !isRate(b.blamed) {
 		return
 	}
-	for i, x := range l.limits {
+	for _, x := range l.limits {
 		if w, ok := x.(*window); ok && w.recounted(v, f) {
-			l.block.blamed = i
+			b.blamed = w
 		}
 	}
 }
@@ -147,7 +160,7 @@ func (l *Law) blameOtherUnit(v view, f refusal) {
 // explains it and the last block, or as many blocks as it takes to rule out chance. If the
 // window would have been full anyway, it has to explain two at least.
 func (l *Law) blameCounted(v view, f refusal) {
-	for i, x := range l.limits {
+	for _, x := range l.limits {
 		w, ok := x.(*window)
 		if !ok || w.even || w.unit != attempts {
 			continue
@@ -160,7 +173,7 @@ func (l *Law) blameCounted(v view, f refusal) {
 			if length, size, ok := l.spans.counted(v, blocks, l.began, f.sent, w.low*9/10, w.high*11/10); ok {
 				w.low, w.high, w.lone, w.even, w.clock = length, length, false, true, 0
 				w.size, w.testAfter = amounts{size, 0, 0}, testGrowth
-				l.block.blamed = i
+				l.block.blamed = w
 			}
 		}
 	}
@@ -171,23 +184,21 @@ func (l *Law) blameCounted(v view, f refusal) {
 func (l *Law) holdPeriod(v view) bool {
 	b := &l.block
 	l.spans.add(b, float64(l.allRefused)-b.before)
-	if b.blamed >= 0 && isFlight(l.limits[b.blamed]) {
+	if isFlight(b.blamed) {
 		return false
 	}
 	p, ok := l.spans.period(v)
 	if !ok {
 		return false
 	}
-	if b.blamed >= 0 {
-		if w, ok := l.limits[b.blamed].(*window); ok {
-			if w.unit == attempts && w.settled() && math.Abs(float64(w.high-p.length)) < 0.03*float64(p.length) && math.Abs(w.size[attempts]-p.size) <= max(1, 0.03*p.size) {
-				return false // already known
-			}
-			if _, _, agrees := w.bracket(v, b); agrees && w.settled() && w.hits >= sureHits {
-				return false // it explains this block too
-			}
-			l.drop(b.blamed)
+	if w, ok := b.blamed.(*window); ok {
+		if w.unit == attempts && w.settled() && math.Abs(float64(w.high-p.length)) < 0.03*float64(p.length) && math.Abs(w.size[attempts]-p.size) <= max(1, 0.03*p.size) {
+			return false // already known
 		}
+		if _, _, agrees := w.bracket(v, b); agrees && w.settled() && w.hits >= sureHits {
+			return false // it explains this block too
+		}
+		l.drop(w)
 	}
 	l.remove(func(x limit) bool {
 		w, ok := x.(*window)
@@ -207,7 +218,7 @@ func (l *Law) holdPeriod(v view) bool {
 // holds it instead of a rate.
 func (l *Law) holdFitted(v view) bool {
 	b := &l.block
-	if b.blamed >= 0 && !isRate(l.limits[b.blamed]) || l.penalty.on() {
+	if b.blamed != nil && !isRate(b.blamed) || l.penalty.on() {
 		return false
 	}
 	if l.episodes == nil {
@@ -249,7 +260,7 @@ func (l *Law) suggestsFlight(b *block) bool {
 
 // holdFlight holds a limit on attempts in flight, and drops the limits that were blamed
 // before.
-func (l *Law) holdFlight(b *block, took time.Duration) {
+func (l *Law) holdFlight(b *block) {
 	size := l.out.others(b.began)
 	x := &flight{size: size, proven: size, testAfter: firstTest, was: l.rate()}
 	l.remove(isRate)
@@ -258,13 +269,13 @@ func (l *Law) holdFlight(b *block, took time.Duration) {
 	l.hold(x)
 	l.crowd.evidence = 0
 	if b.long() {
-		l.penalty.length = took
+		l.penalty.length = b.release - b.noticed
 	}
 }
 
 // dropFlight drops a limit on attempts in flight, and holds again what was held before.
 func (l *Law) dropFlight(v view, x *flight) {
-	l.drop(l.block.blamed)
+	l.drop(x)
 	l.crowd.wrong++
 	l.crowd.evidence = 0
 	if x.was == nil {
@@ -358,7 +369,7 @@ func (l *Law) penalize(v view, atLeast float64) {
 		r = newRate(v.now, pace, pace)
 		l.hold(r)
 	}
-	if b.blamed < 0 {
+	if b.blamed == nil {
 		high := pace
 		if b.ramping {
 			high = max(pace, b.pace) // it grew all the time, so the mean is no evidence
@@ -369,8 +380,8 @@ func (l *Law) penalize(v view, atLeast float64) {
 
 // windowToRate replaces a window that only one block supported, and that was exceeded since
 // without a refusal, by a rate: the block had another cause.
-func (l *Law) windowToRate(v view, i int, w *window) {
-	l.drop(i)
+func (l *Law) windowToRate(v view, w *window) {
+	l.drop(w)
 	l.refuted++
 	if l.rate() == nil {
 		now := w.size[attempts] / w.length(v.now).Seconds()
@@ -396,28 +407,23 @@ func first[T limit](l *Law) (found T) {
 
 func isFlight(x limit) bool { _, ok := x.(*flight); return ok }
 func isRate(x limit) bool   { _, ok := x.(*rate); return ok }
-func isWindow(x limit) bool { _, ok := x.(*window); return ok }
 
 // remove drops the limits for which is returns true.
 func (l *Law) remove(is func(limit) bool) {
 	l.limits = slices.DeleteFunc(l.limits, is)
-	l.block.blamed = -1
+	l.block.blamed = nil
 }
 
 // hold adds a limit, and drops the oldest window if there are too many.
 func (l *Law) hold(x limit) {
 	if len(l.limits) == maxLimits {
-		for i, y := range l.limits {
-			if _, ok := y.(*window); ok {
-				l.drop(i)
-				break
-			}
+		if w := first[*window](l); w != nil {
+			l.drop(w)
 		}
 	}
 	l.limits = append(l.limits, x)
 }
 
-func (l *Law) drop(i int) {
-	l.limits = append(l.limits[:i:i], l.limits[i+1:]...)
-	l.block.blamed = -1
+func (l *Law) drop(x limit) {
+	l.remove(func(y limit) bool { return y == x })
 }

@@ -16,7 +16,7 @@ func TestALimitInFlightThatWasLoweredIsHeldWithItsNewSize(t *testing.T) {
 	l.hold(newRate(0, 3, 4))
 	l.out.add(100*sec, 2)
 	l.crowd.last, l.crowd.times, l.weighed = 2, 2, 2
-	l.block = block{blamed: 1, began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4}
+	l.block = block{blamed: l.limits[1], began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4}
 	l.ended(l.view())
 	if x := l.flight(); len(l.limits) != 1 || x == nil || x.size != 2 || x.testAfter != firstTest {
 		t.Errorf("holds %+v", l.limits)
@@ -36,7 +36,7 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 		x.untested = 46
 		x.blame(v, refusal{others: x.size - 1})
 	}
-	l.block = block{refusals: 1}
+	l.block = block{refusals: 1, blamed: x}
 	l.crowd.evidence, was.count, was.since, l.clock = 5, 7, 9, 50*sec
 	l.ended(l.view())
 	if l.flight() != nil || l.rate() != was || l.crowd.wrong != 1 || l.crowd.evidence != 0 {
@@ -49,7 +49,7 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 	l.out.add(0, 9)
 	l.crowd.evidence = 5
 	l.hold(was)
-	l.holdFlight(&block{}, 0)
+	l.holdFlight(&block{})
 	if x, ok := l.limits[0].(*flight); !ok || x.size != 9 || x.testAfter != firstTest || x.was != was || l.crowd.evidence != 0 {
 		t.Errorf("with nine others in flight it holds %+v, evidence %v", l.limits[0], l.crowd.evidence)
 	}
@@ -65,7 +65,10 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 		for _, x := range limits {
 			l.hold(x)
 		}
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 130 * sec, release: 150 * sec, refusals: 3, pace: 4, blamed: 0, tooShort: 9 * sec}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 130 * sec, release: 150 * sec, refusals: 3, pace: 4, tooShort: 9 * sec}
+		if len(limits) > 0 {
+			l.block.blamed = limits[0]
+		}
 		l.silence, l.meanLong = 20*sec, 10*sec
 		return l
 	}
@@ -75,39 +78,39 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 		do   func(*Law)
 		want string
 	}{
-		{"a window that was exceeded becomes a rate", law(sized(60, time.Minute)), func(l *Law) { l.windowToRate(l.view(), 0, l.limits[0].(*window)) }, "1.00-1.50/s"},
+		{"a window that was exceeded becomes a rate", law(sized(60, time.Minute)), func(l *Law) { l.windowToRate(l.view(), l.limits[0].(*window)) }, "1.00-1.50/s"},
 		{"which may be as fast as it was filled", law(sized(300, time.Minute)), func(l *Law) {
 			w := l.limits[0].(*window)
 			w.pace, w.floor = 12, 10*sec
-			l.windowToRate(l.view(), 0, w)
+			l.windowToRate(l.view(), w)
 		}, "5.00-12.00/s"},
 		{"within a third of the time it took", law(sized(300, time.Minute)), func(l *Law) {
 			w := l.limits[0].(*window)
 			w.pace, w.floor = 99, 10*sec
-			l.windowToRate(l.view(), 0, w)
+			l.windowToRate(l.view(), w)
 		}, "5.00-12.00/s"},
-		{"a held rate stays", law(sized(60, time.Minute), newRate(0, 8, 9)), func(l *Law) { l.windowToRate(l.view(), 0, l.limits[0].(*window)) }, "8.00-9.00/s"},
+		{"a held rate stays", law(sized(60, time.Minute), newRate(0, 8, 9)), func(l *Law) { l.windowToRate(l.view(), l.limits[0].(*window)) }, "8.00-9.00/s"},
 		{"five limits are too many: the oldest window goes", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec), &flight{size: 3}), func(l *Law) { l.hold(sized(4, sec)) },
 			"1.00-2.00/s, 2 of unit 0 in 1.0s-1.0s, 3 in flight, 4 of unit 0 in 1.0s-1.0s"},
 		{"four are not", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec)), func(l *Law) { l.hold(sized(4, sec)) },
 			"1.00-2.00/s, 1 of unit 0 in 1.0s-1.0s, 2 of unit 0 in 1.0s-1.0s, 4 of unit 0 in 1.0s-1.0s"},
 		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
 		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
-		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
-		{"or that of a window", law(), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 3) }, "2.40-3.00/s"},
-		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = -1, true; l.penalize(l.view(), 0) }, "0.81-4.00/s"},
-		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = -1, 97*sec; l.penalize(l.view(), 0) }, "3.20-4.00/s"},
-		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = -1, 96*sec; l.penalize(l.view(), 0) }, "1.00-1.25/s"},
+		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
+		{"or that of a window", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.view(), 3) }, "2.40-3.00/s"},
+		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = nil, true; l.penalize(l.view(), 0) }, "0.81-4.00/s"},
+		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = nil, 97*sec; l.penalize(l.view(), 0) }, "3.20-4.00/s"},
+		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = nil, 96*sec; l.penalize(l.view(), 0) }, "1.00-1.25/s"},
 		{"a rate that was blamed stays", law(newRate(0, 8, 9)), func(l *Law) { l.penalize(l.view(), 0) }, "8.00-9.00/s"},
-		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = -1; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
+		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = nil; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
 	} {
 		limits, refuted := len(tt.l.limits), tt.l.refuted
 		tt.do(tt.l)
 		if got := held(tt.l); got != tt.want {
 			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
 		}
-		if was := limits > 0 && strings.HasPrefix(tt.name, "a window"); was && (tt.l.refuted != refuted+1 || tt.l.block.blamed != -1 || tt.l.rate().price != fullPrice || tt.l.rate().stretch != 2*refusalTime.Seconds()*5/math.Log(1.5)) {
-			t.Errorf("%s: %d windows were refuted, blamed %d, a price of %v, a climb of %v", tt.name, tt.l.refuted, tt.l.block.blamed, tt.l.rate().price, tt.l.rate().stretch)
+		if was := limits > 0 && strings.HasPrefix(tt.name, "a window"); was && (tt.l.refuted != refuted+1 || tt.l.block.blamed != nil || tt.l.rate().price != fullPrice || tt.l.rate().stretch != 2*refusalTime.Seconds()*5/math.Log(1.5)) {
+			t.Errorf("%s: %d windows were refuted, blamed %v, a price of %v, a climb of %v", tt.name, tt.l.refuted, tt.l.block.blamed, tt.l.rate().price, tt.l.rate().stretch)
 		}
 		if p := tt.l.penalty; p.on() && (p.length != 20*sec || p.low != 9*sec) {
 			t.Errorf("%s: a penalty from %v to %v, want 9s to 20s", tt.name, p.low, p.length)
@@ -115,7 +118,7 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 	}
 	for refusals, want := range map[int]time.Duration{1: 0, 2: 9 * sec} { // a first canary that was admitted bounds nothing
 		l := law()
-		l.block.blamed, l.block.refusals = -1, refusals
+		l.block.blamed, l.block.refusals = nil, refusals
 		if l.penalize(l.view(), 0); l.penalty.low != want {
 			t.Errorf("after %d refusals a penalty is longer than %v, want %v", refusals, l.penalty.low, want)
 		}
@@ -130,7 +133,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		return &window{size: amounts{size, size, 0}, low: length, high: length, raise: 1, testAfter: 1, hits: hits, off: doubtUnit}
 	}
 	hold := func(blamed int, limits ...limit) func(*Law) {
-		return func(l *Law) { l.limits, l.block.blamed = limits, blamed }
+		return func(l *Law) { l.limits, l.block.blamed = limits, nth(limits, blamed) }
 	}
 	both := func(cycles int, w *window) func(*Law) {
 		return func(l *Law) {
@@ -214,7 +217,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "not as far after many attempts", do: penalized(func(r *rate) { r.climbed = 200 }), want: "0.80-4.00/s", penalty: time.Minute},
 		{name: "nor late in a climb, after two such blocks", do: penalized(func(r *rate) { r.since = 25 }), want: "0.88-4.00/s", penalty: time.Minute},
 		{name: "nor if a refusal cost little", do: penalized(func(r *rate) { r.price = fullPrice }), want: "0.88-4.00/s", penalty: time.Minute},
-		{name: "nor if another limit was blamed", do: and(penalized(func(*rate) {}), func(l *Law) { l.limits, l.block.blamed = append(l.limits, &flight{size: 5}), 1 }), want: "3.00-4.00/s, 5 in flight", penalty: time.Minute},
+		{name: "nor if another limit was blamed", do: and(penalized(func(*rate) {}), func(l *Law) { l.block.blamed = &flight{size: 5}; l.limits = append(l.limits, l.block.blamed) }), want: "3.00-4.00/s, 5 in flight", penalty: time.Minute},
 		{name: "under a penalty a refusal may cost up to twice as much as one without", do: penalized(func(r *rate) { r.price = 1.5 * fullPrice }), want: "0.55-4.00/s", penalty: time.Minute},
 		{name: "a second short block ends a penalty", do: and(penalized(func(*rate) {}), func(l *Law) { l.penalty.shortInRow = 1 }), want: "3.00-4.00/s"},
 		{name: "one that lasts longer than a short penalty does lengthens it", do: func(l *Law) {
@@ -233,7 +236,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h, l.silence, l.meanLong, l.brief, l.blips = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2, 1
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: -1, expected: sec}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, expected: sec}
 		brief, blips, refuted := 3, 1, 0
 		tt.silence, tt.mean = cmp.Or(tt.silence, 7*sec), cmp.Or(tt.mean, 8*sec)
 		if tt.long {
@@ -380,7 +383,7 @@ func TestTheWindowThatALongBlockSuggests(t *testing.T) {
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Windows: tt.windows})
 		l.h, l.freed = *sentEvenly(99*sec, sec, 100), 40*sec
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 140 * sec, release: 160 * sec, refusals: 2, pace: 4, blamed: -1}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 140 * sec, release: 160 * sec, refusals: 2, pace: 4}
 		tt.do(l)
 		l.clock = l.block.release
 		l.holdWindow(l.view(), &l.block)
@@ -413,7 +416,7 @@ func TestTheRateThatAShortBlockSuggests(t *testing.T) {
 		l.h, l.clock = *sentEvenly(99*sec, sec, 100), 101*sec
 		l.h.add(100*sec, amounts{1, 1, 0})
 		l.ramp = ramp{was: 5e8, every: 2.5e8, grew: 99 * sec}
-		l.block = block{began: 100 * sec, ramping: true, pace: 8, blamed: -1}
+		l.block = block{began: 100 * sec, ramping: true, pace: 8}
 		l.out.add(100*sec, 0)
 		tt.do(l)
 		l.holdRate(l.view(), &l.block)
@@ -436,8 +439,8 @@ func TestABlockWithAnotherCauseEndsTheCycleOfARate(t *testing.T) {
 		{"a long one", func(l *Law) { l.block.refusals, l.block.lastRefused, l.block.release = 2, 140*sec, 160*sec }, true},
 		{"a penalty's", func(l *Law) {
 			l.block.refusals, l.block.lastRefused, l.block.release, l.penalty.length = 2, 140*sec, 160*sec, 20*sec
-			l.limits = append(l.limits, &flight{size: 9})
-			l.block.blamed = 1
+			l.block.blamed = &flight{size: 9}
+			l.limits = append(l.limits, l.block.blamed)
 		}, false},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -445,7 +448,7 @@ func TestABlockWithAnotherCauseEndsTheCycleOfARate(t *testing.T) {
 		r := newRate(0, 3, 4)
 		r.count, r.refused, r.since = 30, 100*sec, 30
 		l.limits = []limit{r}
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: 0, paced: false}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: r}
 		tt.do(l)
 		l.clock = l.block.release
 		l.ended(l.view())
@@ -468,8 +471,8 @@ func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
 		freed  time.Duration
 	}{
 		{"a rate was blamed", func(*Law) {}, "9 of unit 0 in 100.0s-100.0s, " + fitted, 0, 0},
-		{"nothing was", func(l *Law) { l.limits, l.block.blamed = nil, -1 }, fitted, 0, 0},
-		{"a window was", func(l *Law) { l.limits, l.block.blamed = []limit{other}, 0 }, "9 of unit 0 in 100.0s-100.0s", 5, 0},
+		{"nothing was", func(l *Law) { l.limits, l.block.blamed = nil, nil }, fitted, 0, 0},
+		{"a window was", func(l *Law) { l.limits, l.block.blamed = []limit{other}, other }, "9 of unit 0 in 100.0s-100.0s", 5, 0},
 		{"there is a penalty", func(l *Law) { l.penalty.length = sec }, "8.00-9.00/s, 9 of unit 0 in 100.0s-100.0s", 5, 0},
 		{"it is the first block", func(l *Law) { l.episodes = nil }, "8.00-9.00/s, 9 of unit 0 in 100.0s-100.0s", 1, 0},
 		{"a long block", func(l *Law) { l.block.refusals, l.block.release = 2, 115*sec }, "9 of unit 0 in 100.0s-100.0s, " + fitted, 0, 115 * sec},
@@ -489,7 +492,7 @@ func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
 		}
 		es.ring[4].n = 500 // unlike a rate
 		l.limits, l.episodes = []limit{newRate(0, 8, 9), other}, es
-		l.block = block{began: 110 * sec, noticed: 110 * sec, lastRefused: 110 * sec, release: 110*sec + 10*ms, refusals: 1, pace: 7, blamed: 0}
+		l.block = block{began: 110 * sec, noticed: 110 * sec, lastRefused: 110 * sec, release: 110*sec + 10*ms, refusals: 1, pace: 7, blamed: l.limits[0]}
 		tt.do(l)
 		l.clock = l.block.release
 		l.spans.n = 0
@@ -509,7 +512,8 @@ func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
 			t.Errorf("%s: %+v", tt.name, w)
 		}
 		*es = before // the same, with what else follows from the end of a block
-		l.limits, l.episodes, l.block.blamed, l.freed = []limit{newRate(0, 8, 9)}, es, 0, 0
+		r := newRate(0, 8, 9)
+		l.limits, l.episodes, l.block.blamed, l.freed = []limit{r}, es, r, 0
 		l.ended(l.view())
 		if got := held(l); got != fitted || l.freed != tt.freed {
 			t.Errorf("%s: afterwards it holds %q, freed at %v; want %v", tt.name, got, l.freed, tt.freed)
@@ -538,10 +542,10 @@ func TestARefusalThatAWindowExplainsInAnotherUnit(t *testing.T) {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h.add(sec, amounts{40, 400, 0})
 		l.mean = amounts{1, 10, 0}
-		l.limits, l.block.blamed = tt.limits, tt.blamed
+		l.limits, l.block.blamed = tt.limits, nth(tt.limits, tt.blamed)
 		l.blameOtherUnit(l.view(), refusal{sent: 10 * sec, cost: 10})
-		if l.block.blamed != tt.want {
-			t.Errorf("%s: blamed %d, want %d", tt.name, l.block.blamed, tt.want)
+		if l.block.blamed != nth(tt.limits, tt.want) {
+			t.Errorf("%s: blamed %v, want limit %d", tt.name, l.block.blamed, tt.want)
 		}
 		for i, x := range l.limits {
 			if w, ok := x.(*window); ok && (w.unit == cost) != (tt.blamed != tt.want && i == tt.want) {
@@ -556,7 +560,7 @@ func TestALongBlockThatAnAdvertisedLimitExplainsEndsACycle(t *testing.T) {
 	for _, long := range []bool{true, false} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h.add(0, amounts{1, 1, 0})
-		l.block = block{blamed: -1, explained: true, pace: 10, refusals: 1, began: sec, noticed: sec, lastRefused: sec, release: 2 * sec}
+		l.block = block{explained: true, pace: 10, refusals: 1, began: sec, noticed: sec, lastRefused: sec, release: 2 * sec}
 		if long {
 			l.block.release = 60 * sec
 		}
@@ -572,7 +576,7 @@ func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	l.h = *sentEvenly(100*sec, sec, 100)
 	l.clock, l.meanLong = 1000*sec, 450*sec
-	l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 600 * sec, release: 1000 * sec, refusals: 6, blamed: -1, pace: 4, ramping: true}
+	l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 600 * sec, release: 1000 * sec, refusals: 6, pace: 4, ramping: true}
 	l.penalize(l.view(), 0)
 	if l.penalty.length != 400*sec {
 		t.Errorf("the penalty is %v, want the 400 s that no canary lengthened", l.penalty.length)
@@ -595,7 +599,7 @@ func TestAConfiguredLengthIsBelievedSooner(t *testing.T) {
 			l.h.add(now, amounts{1, 1, 0})
 		}
 		l.clock = 72 * sec
-		l.block = block{began: 30 * sec, noticed: 30 * sec, lastRefused: 40 * sec, release: 72 * sec, pace: 1, refusals: 4, blamed: -1}
+		l.block = block{began: 30 * sec, noticed: 30 * sec, lastRefused: 40 * sec, release: 72 * sec, pace: 1, refusals: 4}
 		l.ended(l.view())
 		w := l.limits[0].(*window)
 		if got := w.length(l.clock); configured != (got == 70*sec) || !configured && got != 72*sec || w.size[attempts] != 30 {
@@ -688,16 +692,16 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		w := &window{size: amounts{5000, 5000, 0}, low: tt.low, high: tt.high, raise: 1, testAfter: 9, lone: true, floor: tt.low}
 		tt.do(w)
 		before := *w
-		l.limits, l.block.blamed = []limit{newRate(0, 8, 9), w}, -1
+		l.limits, l.block.blamed = []limit{newRate(0, 8, 9), w}, nil
 		l.clock = tt.at
 		l.blameCounted(l.view(), refusal{sent: tt.at, now: tt.at, cost: 1})
-		want, blamed := before, -1
+		want, blamed := before, limit(nil)
 		if tt.size > 0 {
 			want.low, want.high, want.lone, want.even, want.clock, want.size, want.testAfter = 10*sec, 10*sec, false, true, 0, amounts{tt.size, 0, 0}, testGrowth
-			blamed = 1
+			blamed = w
 		}
 		if *w != want || l.block.blamed != blamed {
-			t.Errorf("%s: %+v, blamed %d; want %+v, %d", tt.name, *w, l.block.blamed, want, blamed)
+			t.Errorf("%s: %+v, blamed %v; want %+v, %v", tt.name, *w, l.block.blamed, want, blamed)
 		}
 	}
 }
@@ -780,7 +784,7 @@ func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
 			}
 		}
 		l.clock, l.penalty.length, l.allRefused = l.block.release, sec, 9
-		l.limits, l.block.blamed = tt.limits, tt.blamed
+		l.limits, l.block.blamed = tt.limits, nth(tt.limits, tt.blamed)
 		holds := l.holdPeriod(l.view())
 		if got := held(l); got != tt.want || holds != strings.HasSuffix(tt.want, "clock") || holds == l.penalty.on() || l.spans.ring[0].refusals != 5 {
 			t.Errorf("%s: %v, holds %q, want %q; a penalty of %v, %v refused", tt.name, holds, got, tt.want, l.penalty.length, l.spans.ring[0].refusals)
@@ -788,8 +792,8 @@ func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
 		if !holds {
 			continue
 		}
-		if w, ok := l.limits[len(l.limits)-1].(*window); !ok || w.hits != foundHits || w.lone || w.clock != time.Minute || w.from != l.clock || l.block.blamed != -1 {
-			t.Errorf("%s: %+v, blamed %d", tt.name, l.limits[len(l.limits)-1], l.block.blamed)
+		if w, ok := l.limits[len(l.limits)-1].(*window); !ok || w.hits != foundHits || w.lone || w.clock != time.Minute || w.from != l.clock || l.block.blamed != nil {
+			t.Errorf("%s: %+v, blamed %v", tt.name, l.limits[len(l.limits)-1], l.block.blamed)
 		}
 	}
 }

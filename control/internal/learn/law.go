@@ -123,7 +123,7 @@ type Law struct {
 
 // New returns a law that has learned nothing.
 func New(cfg Config) *Law {
-	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never, block: block{blamed: -1}}
+	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}
 	l.expect(cfg.Windows...)
 	l.ramp.every = float64(cfg.Initial)
 	l.mean = amounts{1, 1, 0}
@@ -152,10 +152,10 @@ func (l *Law) Believed(wait time.Duration) time.Duration { return l.named.believ
 // block began; false before the first.
 func (l *Law) Foretold() bool {
 	b := &l.block
-	if b.blamed < 0 {
+	if b.blamed == nil {
 		return b.explained
 	}
-	return !isRate(l.limits[b.blamed]) || b.paced // a rate explains every short block
+	return !isRate(b.blamed) || b.paced // a rate explains every short block
 }
 
 // Interval returns the sustained interval.
@@ -274,12 +274,12 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 		if l.state == ramping && l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
 			l.ramp.admitted = l.allAdmitted
 		}
-		for i, x := range l.limits {
+		for _, x := range l.limits {
 			switch x := x.(type) {
 			case *window:
 				v := l.view()
 				if x.refuted(v) {
-					l.windowToRate(v, i, x)
+					l.windowToRate(v, x)
 					return
 				}
 				x.answered(v)
@@ -347,36 +347,38 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 // blocked begins a block.
 func (l *Law) blocked(f refusal) {
 	v := l.view()
-	l.block = block{began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, before: float64(l.allRefused - 1), blamed: fullest(l.limits, v, f), refusals: 1, ramping: len(l.limits) == 0 && l.allAdmitted < l.ramp.admitted+carrier}
-	l.block.pace = l.pace(v, f.sent)
-	l.block.first = l.freed == l.began
-	l.block.soonest = l.soonest()
-	if r := l.rate(); r != nil {
-		l.block.paced = r.cycles > 2
+	l.block = block{
+		began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, refusals: 1,
+		count:   v.h.until(attempts, f.sent) - v.h.until(attempts, l.freed-1),
+		before:  float64(l.allRefused - 1),
+		pace:    l.pace(v, f.sent),
+		first:   l.freed == l.began,
+		ramping: len(l.limits) == 0 && l.allAdmitted < l.ramp.admitted+carrier,
+		blamed:  fullest(l.limits, v, f),
 	}
-	l.block.count = v.h.until(attempts, f.sent) - v.h.until(attempts, l.freed-1)
-	if l.block.explained = l.advertisedExplains(f); l.block.explained || l.outage(f) {
-		if i := l.block.blamed; i >= 0 && l.block.explained {
-			if w, ok := l.limits[i].(*window); ok && w.raise > 1 {
-				w.blame(v, f) // the test went too far, whatever limit refused
-			}
+	b, r := &l.block, l.rate()
+	b.soonest = l.soonest()
+	b.paced = r != nil && r.cycles > 2
+	if b.explained = l.advertisedExplains(f); b.explained || l.outage(f) {
+		if w, ok := b.blamed.(*window); ok && b.explained && w.raise > 1 {
+			w.blame(v, f) // the test went too far, whatever limit refused
 		}
-		l.block.blamed = -1
+		b.blamed = nil
 		return
 	}
 	most := maxEvidence
-	if l.block.ramping && f.sent-l.ramp.grew < rampSettled {
+	if b.ramping && f.sent-l.ramp.grew < rampSettled {
 		most = maxEvidence / 2 // everything grew at once
 	}
-	if r := l.rate(); r != nil && r.steep() && !l.penalty.on() && l.refuted == 0 {
+	if r != nil && r.steep() && !l.penalty.on() && l.refuted == 0 {
 		most = 0 // more are in flight because of the higher rate
 	}
 	l.crowd.refused(f.others, most)
 	l.weighed++
 	l.blameOtherUnit(v, f)
 	l.blameCounted(v, f)
-	if i := l.block.blamed; i >= 0 {
-		l.limits[i].blame(v, f)
+	if b.blamed != nil {
+		b.blamed.blame(v, f)
 	}
 }
 

@@ -116,7 +116,7 @@ func TestWhatAnOutcomeChanges(t *testing.T) {
 		{"one that was sent before the canary", func(l *Law) { l.state, l.block.canaryAt = trying, 99*sec+1 }, Outcome{Class: Lost}, "trying, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
 		{"an answer to it", func(l *Law) { l.state, l.block.canaryAt = trying, 99*sec+1 }, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "trying, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
 		{"an answer to a canary", func(l *Law) {
-			l.state, l.block = trying, block{canaryAt: 99 * sec, blamed: -1, refusals: 1, pace: 1, began: 98 * sec, noticed: 98 * sec, lastRefused: 98 * sec}
+			l.state, l.block = trying, block{canaryAt: 99 * sec, refusals: 1, pace: 1, began: 98 * sec, noticed: 98 * sec, lastRefused: 98 * sec}
 		}, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
 		{"a refusal", nil, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited"},
 		{"a slow one", func(l *Law) { l.trip = 0 }, Outcome{Sent: 10 * sec, Class: Refused, Estimate: 4}, "waiting until 2m52s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 1m0s, limited"},
@@ -236,13 +236,13 @@ func TestHowABlockBegins(t *testing.T) {
 			}
 		}
 		if len(l.limits) > 0 {
-			if w, ok := l.limits[0].(*window); ok && w.hits == 1 && b.blamed < 0 {
+			if w, ok := l.limits[0].(*window); ok && w.hits == 1 && b.blamed == nil {
 				flags = append(flags, "window tested")
 			}
 		}
 		slices.Sort(flags)
-		if got := strings.Join(flags, ", "); b.blamed != tt.blamed || got != tt.flags || b.soonest.Round(ms) != tt.soonest {
-			t.Errorf("%s: blamed %d, %s, a canary after %v; want %d, %s, %v", tt.name, b.blamed, got, b.soonest, tt.blamed, tt.flags, tt.soonest)
+		if got := strings.Join(flags, ", "); b.blamed != nth(tt.limits, tt.blamed) || got != tt.flags || b.soonest.Round(ms) != tt.soonest {
+			t.Errorf("%s: blamed %v, %s, a canary after %v; want limit %d, %s, %v", tt.name, b.blamed, got, b.soonest, tt.blamed, tt.flags, tt.soonest)
 		}
 		if math.Abs(l.crowd.evidence-tt.evidence) > 0.01 || tt.evidence > 0 && l.weighed != 1 {
 			t.Errorf("%s: evidence %v, want %v", tt.name, l.crowd.evidence, tt.evidence)
@@ -250,7 +250,7 @@ func TestHowABlockBegins(t *testing.T) {
 		if b.began != 100*sec || b.noticed != 101*sec || b.lastRefused != 100*sec || b.cost != 3 || b.before != 6 || b.refusals != 1 || b.count != 230 || b.pace < 4 || b.pace > 4.3 {
 			t.Errorf("%s: %+v", tt.name, b)
 		}
-		if got, want := l.Foretold(), b.explained || b.blamed >= 0 && (b.paced || !isRate(l.limits[b.blamed])); got != want {
+		if got, want := l.Foretold(), b.explained || b.blamed != nil && (b.paced || !isRate(b.blamed)); got != want {
 			t.Errorf("%s: explained %v beforehand, want %v", tt.name, got, want)
 		}
 	}
@@ -287,7 +287,7 @@ func TestABlockAlthoughThereIsRoom(t *testing.T) {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h, l.clock, l.state, l.epoch = *sentEvenly(100*sec, sec, 100), 100*sec, trying, 50*sec
 		l.headers = []advertised{{shaper: newShaper(fixed), quota: 100, left: 50, share: 1}}
-		l.block = block{refusals: 1, blamed: -1, canaryAt: 100 * sec, wait: sec}
+		l.block = block{refusals: 1, canaryAt: 100 * sec, wait: sec}
 		tt.do(l)
 		tt.o.Sent, tt.o.Now = 100*sec, 101*sec
 		l.Observe(tt.o)
@@ -319,7 +319,7 @@ func TestRefusalsDuringABlock(t *testing.T) {
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h, l.clock, l.state, l.epoch, l.named.unit = *sentEvenly(100*sec, sec, 100), 100*sec, tt.state, 50*sec, tt.known
-		l.block = block{refusals: 3, blamed: -1, began: 49 * sec, noticed: 50 * sec, lastRefused: 70 * sec, canaryAt: 90 * sec, wait: sec, resume: 101 * sec}
+		l.block = block{refusals: 3, began: 49 * sec, noticed: 50 * sec, lastRefused: 70 * sec, canaryAt: 90 * sec, wait: sec, resume: 101 * sec}
 		tt.o.Now, tt.o.Class = 100*sec, Refused
 		l.Observe(tt.o)
 		if l.state != tt.want || l.block.refusals != tt.refusals || l.named.sane != tt.sane || l.block.began != 49*sec {

@@ -58,17 +58,18 @@ type refusal struct {
 	limited   bool // it names a limit as the cause
 }
 
-// fullest returns the index of the limit that was fullest; -1 if none was nearly full.
+// fullest returns the limit that was fullest; nil if none was nearly full.
 // Windows and flights take precedence over rates, which explain every refusal a little.
-func fullest(limits []limit, v view, f refusal) int {
-	best, full := -1, nearlyFull
-	for i, l := range limits {
-		x := l.fullness(v, f)
-		if _, ok := l.(*rate); ok {
-			x = min(x, nearlyFull)
+func fullest(limits []limit, v view, f refusal) limit {
+	var best limit
+	full := nearlyFull
+	for _, x := range limits {
+		part := x.fullness(v, f)
+		if isRate(x) {
+			part = min(part, nearlyFull)
 		}
-		if x >= full && (best < 0 || x > full) {
-			best, full = i, x
+		if part >= full && (best == nil || part > full) {
+			best, full = x, part
 		}
 	}
 	return best

@@ -78,6 +78,14 @@ func (p *provider) holds(l *Law, there, back, until time.Duration) (admitted, re
 	}
 }
 
+// nth returns one of the limits, or nil for -1.
+func nth(limits []limit, i int) limit {
+	if i < 0 {
+		return nil
+	}
+	return limits[i]
+}
+
 // held describes the limits that a law holds.
 func held(l *Law) string {
 	var all []string

@@ -232,7 +232,7 @@ func TestWhereAClimbUnderAPenaltyBegins(t *testing.T) {
 		l.h, l.clock = *sentEvenly(100*sec, 133*ms, 75), 130*sec
 		r := &rate{low: 5, high: 10, stretch: 75, count: 75, released: 90 * sec, refused: 100 * sec, top: 10, climbed: 75, since: 75, step: 0.2, price: 300, spaced: true, was: cycleRates{10, 1.875}, off: tt.off, cycles: 1}
 		l.limits, l.penalty = []limit{r}, penalty{length: 30 * sec, blocks: 1}
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 130 * sec, refusals: 1, pace: 10}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 130 * sec, refusals: 1, pace: 10, blamed: r}
 		if l.ended(l.view()); math.Abs(r.low-tt.low) > 0.01 {
 			t.Errorf("%s: %.2f to %.2f a second, want from %.2f", tt.name, r.low, r.high, tt.low)
 		}
@@ -375,7 +375,7 @@ func TestRefusalsAtOnePaceNarrowTheClimb(t *testing.T) {
 		}
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.hold(r)
-		l.block, l.brief = block{blamed: 0, pace: 10}, 4
+		l.block, l.brief = block{blamed: r, pace: 10}, 4
 		if got := l.soonest(); r.alike() != (tt.burst == 1) || r.step > tt.step || got != tt.canary {
 			t.Errorf("%s: alike %v, a step of %.3f, the canary after %v; want at most %.3f and %v", tt.name, r.alike(), r.step, got, tt.step, tt.canary)
 		}
