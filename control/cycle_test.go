@@ -97,15 +97,24 @@ func TestCycleHoldsARateAndSaysSo(t *testing.T) {
 	}
 }
 
+// How often a window is refused until its length is known depends on when canaries go: the mean of
+// several initial intervals counts.
 func TestCycleHoldsAWindowAndSaysSo(t *testing.T) {
-	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec})
-	admitted, refused := play(law, 0, 2*time.Hour, 10*ms, windowOf(120, time.Minute))
-	if admitted < 2*60*120*95/100 || refused*1000 > 2*admitted {
-		t.Errorf("%d admitted and %d refused in two hours of 120 a minute", admitted, refused)
+	const runs = 8
+	refusals := 0
+	for run := range runs {
+		law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec + time.Duration(run)*70*ms})
+		admitted, refused := play(law, 0, 2*time.Hour, 10*ms, windowOf(120, time.Minute))
+		if refusals += refused; admitted < 2*60*120*95/100 {
+			t.Errorf("run %d: %d admitted and %d refused in two hours of 120 a minute", run, admitted, refused)
+		}
+		b := law.Belief()
+		if rate := b.Limit / b.Window.Seconds(); b.Kind == control.Unknown || rate < 1.9 || rate > 2.1 {
+			t.Errorf("run %d: believes in %+v", run, b)
+		}
 	}
-	b := law.Belief()
-	if rate := b.Limit / b.Window.Seconds(); b.Kind == control.Unknown || rate < 1.9 || rate > 2.1 {
-		t.Errorf("believes in %+v", b)
+	if refusals*1000 > 2.5*2*60*120*runs {
+		t.Errorf("%d refused in %d runs of two hours", refusals, runs)
 	}
 }
 

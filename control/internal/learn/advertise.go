@@ -58,6 +58,19 @@ func (l *Law) plenty() bool {
 	return len(l.headers) > 0
 }
 
+// unreported reports whether a refusal reports no limit, though responses usually do.
+func (l *Law) unreported(f refusal) bool {
+	known := false
+	for i := range l.headers {
+		t := &l.headers[i]
+		if t.refused == f.sent {
+			return false
+		}
+		known = known || t.trusted() && !t.gone && t.at >= 0
+	}
+	return known
+}
+
 // advertisedExplains reports whether the refusal itself reports a limit that is used up:
 // because of other clients, because the attempt came too early, or because its cost was
 // uncertain. The limit's margin is then increased.
@@ -112,8 +125,7 @@ type advertised struct {
 	perCost bool
 	quota   float64
 	window  time.Duration // as reported
-	longest time.Duration // the longest reset seen
-	least   time.Duration // the shortest in a fast response
+	resets  [2]resetRange // counted from sending, and from the response
 	fine    int           // above 0: resets are rounded to milliseconds, not to seconds
 	precise bool          // resets are durations, not instants
 	share   float64       // the part of an attempt's cost that counts
@@ -139,13 +151,17 @@ type advertised struct {
 	margin     float64 // part of the quota that is not used
 	slack      time.Duration
 
-	last               report
-	sentAt, answeredAt float64 // variation of the reset, measured from sending and from the response
+	last    report
+	origins [2]origin // of resets, if they do not draw nearer, and if they do
 
 	explainedInRow   int     // consecutive refusals that it explained
 	explainedAt      float64 // when it last did, in attempts admitted
 	explainedRefused int     // and in refusals
 }
+
+// origin compares the instants that resets may be counted from: the sums of the squared changes
+// of the reset from one response to the next, counted from sending and from the response.
+type origin struct{ sent, answered float64 }
 
 func (t *advertised) unit() unit {
 	if t.perCost {
@@ -177,9 +193,10 @@ func (t *advertised) length() time.Duration {
 	if t.window > 0 {
 		return t.window
 	}
-	length := t.longest
-	if t.shape == sliding && t.fine <= 0 && t.least > 0 && t.longest-t.least <= time.Second+t.longest/20 {
-		length = t.least // they are all of the whole window, rounded up to seconds
+	known := t.known()
+	length := known.longest
+	if t.shape == sliding && t.fine <= 0 && known.longest-known.least <= time.Second+known.longest/20 {
+		length = known.least // they are all of the whole window, rounded up to seconds
 	}
 	for _, u := range usual {
 		if length >= u-u/50 && length <= u+u/50+time.Second {
@@ -242,10 +259,8 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 			t.refill(used, reset, rounded)
 		}
 		if !refused {
-			t.longest = max(t.longest, reset)
-			if named.took < time.Second/2 && (t.least == 0 || reset < t.least) {
-				t.least = reset
-			}
+			t.resets[0].add(named.reset)
+			t.resets[1].add(named.reset + named.took)
 			named.used = used / t.rounding()
 			t.learn(named, t.fromSending, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}
@@ -372,7 +387,7 @@ func (t *advertised) free(v view, c float64) time.Duration {
 		return max(v.now, v.last+2*time.Duration(v.latency))
 	}
 	switch {
-	case t.shape == sliding && t.quota > 0 && t.longest > 0:
+	case t.shape == sliding && t.quota > 0 && t.known().longest > 0:
 		return max(v.now, t.slide(v, need), v.last+t.apart(v, need))
 	case t.shape == bucket:
 		spare = min((t.quota-need)/2, 1+max(spare, math.Floor(t.slow*v.latency/jitterOfLatency/1e9)))
@@ -439,7 +454,7 @@ func (t *advertised) room(v view) float64 {
 		return math.Inf(1)
 	}
 	left := t.left - t.spent
-	if t.shape == sliding && t.longest > 0 {
+	if t.shape == sliding && t.known().longest > 0 {
 		left = t.quota - t.others - t.share*v.h.used(t.unit(), v.now, t.length())
 	}
 	return left / max(1e-9, t.need(v.mean[cost]))

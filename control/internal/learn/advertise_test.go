@@ -244,12 +244,11 @@ func TestTheLengthOfAnAdvertisedSlidingWindow(t *testing.T) {
 		a    advertised
 		want time.Duration
 	}{
-		{"rounded up by up to a second", advertised{shaper: shaper{shape: sliding}, longest: 7850 * ms, least: 6950 * ms}, 6950 * ms},
-		{"close to a usual length", advertised{shaper: shaper{shape: sliding}, longest: 11380 * ms, least: 10500 * ms}, 10 * sec},
-		{"not rounded", advertised{shaper: shaper{shape: sliding}, longest: 7850 * ms, least: 6950 * ms, fine: 1}, 7850 * ms},
-		{"they differ by more", advertised{shaper: shaper{shape: sliding}, longest: 7850 * ms, least: 5 * sec}, 7850 * ms},
-		{"only slow responses", advertised{shaper: shaper{shape: sliding}, longest: 7850 * ms}, 7850 * ms},
-		{"the rest of a fixed window", advertised{shaper: shaper{shape: fixed}, longest: 7850 * ms, least: 6950 * ms}, 7850 * ms},
+		{"rounded up by up to a second", advertised{shaper: shaper{shape: sliding}, resets: known(7850*ms, 6950*ms)}, 6950 * ms},
+		{"close to a usual length", advertised{shaper: shaper{shape: sliding}, resets: known(11380*ms, 10500*ms)}, 10 * sec},
+		{"not rounded", advertised{shaper: shaper{shape: sliding}, resets: known(7850*ms, 6950*ms), fine: 1}, 7850 * ms},
+		{"they differ by more", advertised{shaper: shaper{shape: sliding}, resets: known(7850*ms, 5*sec)}, 7850 * ms},
+		{"the rest of a fixed window", advertised{shaper: shaper{shape: fixed}, resets: known(7850*ms, 6950*ms)}, 7850 * ms},
 	} {
 		if got := tt.a.length(); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -267,7 +266,7 @@ func TestAFractionThatOthersUseTakesNoWholeUnit(t *testing.T) {
 		for i := range 4 {
 			v.h.add(99*sec+time.Duration(i)*100*ms, amounts{1, 1, 0})
 		}
-		a := advertised{shaper: newShaper(sliding), quota: 5, longest: 10 * sec, share: 1, others: tt.others, perCost: tt.perCost}
+		a := advertised{shaper: newShaper(sliding), quota: 5, resets: known(10*sec, 0), share: 1, others: tt.others, perCost: tt.perCost}
 		if got := a.slide(v, 1) == v.now; got != tt.now {
 			t.Errorf("others use %v of 5 units, cost %v: the fifth attempt goes now: %v", tt.others, tt.perCost, got)
 		}
@@ -295,11 +294,11 @@ func TestTheMarginAfterARefusalThatALimitExplains(t *testing.T) {
 		{"others had used it", advertised{shaper: newShaper(fixed), quota: 65, window: time.Minute}, false, grazed, 20 * ms, true, 0.5},
 		{"whatever rate a bucket would have", advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, slow: 9}, false, grazed, 20 * ms, false, 0.5},
 		{"a window of two, too early", advertised{shaper: newShaper(fixed), quota: 2, window: time.Minute, whole: 101 * sec}, false, grazed, 20 * ms, false, 0.5},
-		{"others had used a bucket of which nothing is known", advertised{shaper: newShaper(bucket), quota: 65, longest: time.Minute}, false, grazed, 20 * ms, true, 0},
+		{"others had used a bucket of which nothing is known", advertised{shaper: newShaper(bucket), quota: 65, resets: known(time.Minute, 0)}, false, grazed, 20 * ms, true, 0},
 		{"they had used a twentieth at most", advertised{shaper: newShaper(fixed), quota: 64, window: time.Minute}, false, grazed, 20 * ms, false, 0.5},
 		{"a bucket that we had emptied alone", advertised{shaper: newShaper(bucket), quota: 60, slow: 1}, false, grazed, 20 * ms, false, 0.3},
 		{"others had emptied it", advertised{shaper: newShaper(bucket), quota: 60, slow: 2}, false, grazed, 20 * ms, true, 0},
-		{"one of which nothing is known", advertised{shaper: newShaper(bucket), quota: 60, longest: time.Minute}, false, grazed, 20 * ms, false, 0.3},
+		{"one of which nothing is known", advertised{shaper: newShaper(bucket), quota: 60, resets: known(time.Minute, 0)}, false, grazed, 20 * ms, false, 0.3},
 		{"a bucket of two, too early", advertised{shaper: newShaper(bucket), quota: 2, slow: 1, whole: 100*sec + 30*ms, slack: 10 * ms}, false, 0, 40 * ms, false, 0.3},
 		{"by more than a round trip", advertised{shaper: newShaper(bucket), quota: 2, slow: 1, whole: 101 * sec, slack: 10 * ms}, false, 0, 90 * ms, false, 0.3},
 		{"not too early", advertised{shaper: newShaper(bucket), quota: 2, slow: 1, whole: 100 * sec, slack: 10 * ms}, false, grazed, 20 * ms, false, 0.3},
@@ -317,7 +316,7 @@ func TestTheMarginAfterARefusalThatALimitExplains(t *testing.T) {
 func TestWhenAnAdvertisedLimitAllowsTheNextAttempt(t *testing.T) {
 	const now = 100 * sec
 	known := func(s shape) advertised {
-		return advertised{shaper: newShaper(s), quota: 60, window: time.Minute, share: 1, at: 90 * sec, whole: 130 * sec, slow: 1, fast: 2, least: sec, longest: time.Minute}
+		return advertised{shaper: newShaper(s), quota: 60, window: time.Minute, share: 1, at: 90 * sec, whole: 130 * sec, slow: 1, fast: 2, resets: known(time.Minute, sec)}
 	}
 	with := func(s shape, do func(*advertised)) advertised { a := known(s); do(&a); return a }
 	for _, tt := range []struct {
@@ -365,7 +364,7 @@ func TestWhenAnAdvertisedLimitAllowsTheNextAttempt(t *testing.T) {
 			a.rolled, a.rolls, a.left, a.spent, a.whole, a.perCost = true, 1, 60, 1, 160*sec, true
 		}), 1, 0},
 		{"nor a second window of one", with(fixed, func(a *advertised) { a.quota, a.rolled, a.rolls, a.left, a.spent, a.whole = 1, true, 2, 1, 1, 160*sec }), 1, 60*sec + 60*ms},
-		{"a sliding one of which no reset is known", with(sliding, func(a *advertised) { a.longest = 0 }), 1, 30*sec + 80*ms},
+		{"a sliding one of which no reset is known", with(sliding, func(a *advertised) { a.resets = [2]resetRange{} }), 1, 30*sec + 80*ms},
 		{"or no size", with(sliding, func(a *advertised) { a.quota = 0 }), 1, 30*sec + 80*ms},
 		{"a bucket that is full by now", with(bucket, func(a *advertised) { a.at, a.whole = now, now }), 1, 0},
 		{"or for long", with(bucket, func(a *advertised) { a.at, a.whole = now, 0 }), 1, 0},
@@ -519,7 +518,7 @@ func TestASlidingWindowOfManyUnitsKeepsSomeToSpare(t *testing.T) {
 		h.add(10*sec, amounts{1, 0, 0})
 		h.add(90*sec, amounts{1, 0, 0})
 		h.add(90*sec+90*time.Microsecond, amounts{tt.sent - 2, 0, 0})
-		a := advertised{shaper: newShaper(sliding), quota: tt.quota, window: time.Minute, longest: time.Minute, share: 1}
+		a := advertised{shaper: newShaper(sliding), quota: tt.quota, window: time.Minute, resets: known(time.Minute, 0), share: 1}
 		if got := a.slide(view{now: now, h: h, flying: tt.flying, jitter: 1e9, mean: amounts{1, 1, 0}}, 1); got != tt.want {
 			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
 		}
@@ -529,7 +528,7 @@ func TestASlidingWindowOfManyUnitsKeepsSomeToSpare(t *testing.T) {
 	for i := range 4 {
 		h.add(time.Duration(91+i)*sec, amounts{1, 6, 0})
 	}
-	a := advertised{shaper: newShaper(sliding), perCost: true, quota: 10, window: time.Minute, longest: time.Minute, share: 0.5}
+	a := advertised{shaper: newShaper(sliding), perCost: true, quota: 10, window: time.Minute, resets: known(time.Minute, 0), share: 0.5}
 	if got := a.slide(view{now: now, h: h}, 2); got != 152*sec+60*ms {
 		t.Errorf("an attempt that needs two units goes at %v, when the second one has left", got)
 	}
@@ -538,7 +537,7 @@ func TestASlidingWindowOfManyUnitsKeepsSomeToSpare(t *testing.T) {
 func TestWhatIsKnownOfAnAdvertisedLimit(t *testing.T) {
 	now := 100 * sec
 	v := view{now: now, h: sentEvenly(now, sec, 101), mean: amounts{1, 4, 0}, latency: 1e9, guard: 80 * ms, jitter: float64(50 * ms)}
-	minute := advertised{shaper: newShaper(sliding), quota: 100, window: time.Minute, longest: time.Minute, share: 1, at: now, left: 30, spent: 10}
+	minute := advertised{shaper: newShaper(sliding), quota: 100, window: time.Minute, resets: known(time.Minute, 0), share: 1, at: now, left: 30, spent: 10}
 	with := func(do func(*advertised)) advertised { a := minute; do(&a); return a }
 	for _, tt := range []struct {
 		name       string
@@ -558,9 +557,9 @@ func TestWhatIsKnownOfAnAdvertisedLimit(t *testing.T) {
 		{"a bucket", with(func(a *advertised) { a.shape, a.slow = bucket, 4 }), 20, 0.25, 0, 0},
 		{"a bucket after an early attempt", with(func(a *advertised) { a.shape, a.slack = bucket, 7*ms }), 20, 0, 7 * ms, 0},
 		{"a size that nobody says", with(func(a *advertised) { a.shape, a.quota = fixed, 0 }), 20, 0, 60 * ms, 0},
-		{"a short window: part of a round trip", with(func(a *advertised) { a.window, a.longest = sec, sec }), 99, 0.01, 10 * ms, 0},
-		{"two seconds: a hundredth", with(func(a *advertised) { a.window, a.longest = 2*sec, 2*sec }), 98, 0.02, 20 * ms, 0},
-		{"no reset was reported: by what is left", with(func(a *advertised) { a.longest = 0 }), 20, 0.6, 60 * ms, 0},
+		{"a short window: part of a round trip", with(func(a *advertised) { a.window, a.resets = sec, known(sec, 0) }), 99, 0.01, 10 * ms, 0},
+		{"two seconds: a hundredth", with(func(a *advertised) { a.window, a.resets = 2*sec, known(2*sec, 0) }), 98, 0.02, 20 * ms, 0},
+		{"no reset was reported: by what is left", with(func(a *advertised) { a.resets = known(0, 0) }), 20, 0.6, 60 * ms, 0},
 		{"after an early attempt", with(func(a *advertised) { a.slack = 90 * ms }), 40, 0.6, 90 * ms, 0},
 		{"a long one: a thousandth", with(func(a *advertised) { a.window = 100 * sec }), 0, 1, 100 * ms, 1100 * ms},
 		{"ten seconds: as much as answers differ", with(func(a *advertised) { a.window = 10 * sec }), 90, 0.1, 50 * ms, 0},
@@ -605,17 +604,17 @@ func TestTheLengthsThatAreUsual(t *testing.T) {
 		{15100 * ms, 15 * sec}, {30200 * ms, 30 * sec}, {121 * sec, 2 * time.Minute}, {303 * sec, 5 * time.Minute}, {606 * sec, 10 * time.Minute}, {903 * sec, 15 * time.Minute}, {1810 * sec, 30 * time.Minute},
 		{3600 * sec, time.Hour}, {3*time.Hour + time.Minute, 3 * time.Hour}, {6*time.Hour + time.Minute, 6 * time.Hour}, {12*time.Hour + time.Minute, 12 * time.Hour}, {24*time.Hour - time.Minute, 24 * time.Hour},
 	} {
-		if got := (&advertised{longest: tt.longest}).length(); got != tt.want {
+		if got := (&advertised{resets: known(tt.longest, 0)}).length(); got != tt.want {
 			t.Errorf("a reset of %v: %v long, want %v", tt.longest, got, tt.want)
 		}
-		if got := (&advertised{longest: tt.longest, window: sec}).length(); got != sec {
+		if got := (&advertised{resets: known(tt.longest, 0), window: sec}).length(); got != sec {
 			t.Errorf("a reset of %v of a second: %v long", tt.longest, got)
 		}
 	}
 	for _, tt := range []struct{ longest, least, want time.Duration }{
-		{20 * sec, 18 * sec, 18 * sec}, {20 * sec, 18*sec - 1, 20 * sec}, {20 * sec, 1, 20 * sec}, {sec, 1, 1}, {sec, 0, sec},
+		{20 * sec, 18 * sec, 18 * sec}, {20 * sec, 18*sec - 1, 20 * sec}, {20 * sec, 1, 20 * sec}, {sec, 1, 1},
 	} {
-		a := advertised{shaper: newShaper(sliding), longest: tt.longest, least: tt.least}
+		a := advertised{shaper: newShaper(sliding), resets: known(tt.longest, tt.least)}
 		if got := a.length(); got != tt.want {
 			t.Errorf("resets from %v to %v: %v long, want %v", tt.least, tt.longest, got, tt.want)
 		}
@@ -752,7 +751,9 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 	fades := func(a *advertised) []float64 { return []float64{a.margin, float64(a.slack)} }
 	refused := func(a *advertised) []float64 { return []float64{a.refused.Seconds(), a.remained} }
 	rate := func(a *advertised) []float64 { return []float64{a.quota, a.slow, a.prior.used} }
-	longest := func(a *advertised) []float64 { return []float64{a.longest.Seconds(), a.least.Seconds()} }
+	longest := func(a *advertised) []float64 {
+		return []float64{a.known().longest.Seconds(), a.known().least.Seconds()}
+	}
 	grain := one(func(a *advertised) float64 { return a.grain })
 	others := func(a *advertised) []float64 { return []float64{a.others, a.surge} }
 	bounds := func(a *advertised) []float64 { return []float64{a.slow, a.fast} }
@@ -857,9 +858,8 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 			a.whole, a.window = 169900*ms, 100*sec
 		}, whole, []float64{169.9}},
 		{"a longer reset", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, longest, []float64{60, 20}},
-		{"a shorter one in a fast response", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 10 * sec }, longest, []float64{30, 10}},
-		{"in a slow one", fixed, func(_ *advertised, v *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset, v.now = 10*sec, 100500*ms }, longest, []float64{30, 20}},
-		{"the first one", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.least = 0 }, longest, []float64{60, 60}},
+		{"a shorter one", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 10 * sec }, longest, []float64{30, 10}},
+		{"the first one", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.resets[0].least = 0 }, longest, []float64{60, 60}},
 		{"a refusal's is no measure", fixed, func(_ *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) { *refused = true }, longest, []float64{30, 20}},
 		{"nor that of an unused limit", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Remaining = 100 }, longest, []float64{30, 20}},
 		{"what others use of a sliding window", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 20 * sec }, others, []float64{40, 36}},
@@ -893,7 +893,7 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		}
 		a := advertised{
 			shaper: newShaper(tt.shape), quota: 100, share: 1, grain: 1, at: 90 * sec, left: 50, spent: 3, margin: 0.08, slack: 5 * ms, slow: 2, fast: 2,
-			longest: 30 * sec, least: 20 * sec, taken: 3, during: 4, others: 4, surge: 1,
+			resets: known(30*sec, 20*sec), taken: 3, during: 4, others: 4, surge: 1,
 		}
 		a.prior.used = 7
 		v, sent, refused, f := view{now: 100100 * ms, h: h}, 100*sec, false, Fact{Quota: 100, Remaining: 40, Window: -1, Reset: time.Minute}

@@ -392,7 +392,7 @@ func (l *Law) outage(f refusal) bool {
 	if l.limited || l.givesWaits || l.block.refusals > 1 {
 		return l.limited || l.givesWaits || l.block.outage
 	}
-	return l.plenty() && !l.block.ramping && l.crowd.share(f.others) > ordinary
+	return (l.plenty() || l.unreported(f)) && !l.block.ramping && l.crowd.share(f.others) > ordinary
 }
 
 // pace returns the number of attempts a second before an instant.

@@ -12,6 +12,7 @@ import (
 
 func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 	room := []advertised{{shaper: newShaper(fixed), quota: 6000, left: 5900}}
+	full := []advertised{{shaper: newShaper(fixed), quota: 6000, left: 1}}
 	for _, tt := range []struct {
 		name string
 		l    Law
@@ -27,6 +28,12 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 		{"there is room, in the ramp", Law{headers: room, block: block{ramping: true}}, refusal{others: 2}, false},
 		{"but outages are over at once here", Law{headers: room, blips: maxBlips}, refusal{others: 2}, false},
 		{"they were, but not often", Law{headers: room, blips: maxBlips - 1}, refusal{others: 2}, true},
+		{"it names no limit, as answers do, though one was nearly used up", Law{headers: full}, refusal{sent: sec, others: 2}, true},
+		{"it names one", Law{headers: []advertised{{shaper: newShaper(fixed), quota: 6000, left: 1, refused: sec}}}, refusal{sent: sec, others: 2}, false},
+		{"answers named one, but not in this window", Law{headers: []advertised{{shaper: newShaper(fixed), quota: 6000, left: 1, gone: true}}}, refusal{sent: sec, others: 2}, false},
+		{"they name one that cannot be trusted", Law{headers: []advertised{{shaper: shaper{wrong: maxWrong}, quota: 6000, left: 1}}}, refusal{sent: sec, others: 2}, false},
+		{"one that no answer has named yet", Law{headers: []advertised{{shaper: newShaper(fixed), quota: 6000, at: -1}}}, refusal{sent: sec, others: 2}, false},
+		{"it names none, at a number under way that is rare", Law{headers: full}, refusal{sent: sec, others: 30}, false},
 		{"it says for how long", Law{headers: room, limited: true}, refusal{others: 2, wait: sec}, false},
 		{"a canary is refused, as in the outage before", Law{block: block{refusals: 2, outage: true}}, refusal{others: 9}, true},
 		{"a canary is refused, and there was no outage", Law{headers: room, block: block{refusals: 2}}, refusal{others: 2}, false},

@@ -291,3 +291,8 @@ func play(l *Law, from, until time.Duration, refuses func(now time.Duration) boo
 		now += 9 * ms // the ceiling
 	}
 }
+
+// known returns the longest and the shortest reset, wherever they are counted from.
+func known(longest, least time.Duration) [2]resetRange {
+	return [2]resetRange{{longest, least}, {longest, least}}
+}

@@ -310,7 +310,11 @@ type ramp struct {
 // did.
 func (r *ramp) answered(v view, sent time.Duration, fastest float64) bool {
 	r.answers++
-	if r.answers < rampAnswers || v.now-r.at < max(rampPause, 2*time.Duration(v.latency)) || sent <= r.at {
+	answers, pause := rampAnswers, rampPause
+	if r.every > 1e9/slowRamp {
+		answers, pause = 1, 0
+	}
+	if r.answers < answers || v.now-r.at < max(pause, 2*time.Duration(v.latency)) || sent <= r.at {
 		return false
 	}
 	if v.now-v.last < 2*time.Duration(r.every)+2*time.Duration(v.latency) {

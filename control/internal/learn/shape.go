@@ -129,27 +129,56 @@ func (r *shaper) trusted() bool { return r.wrong < maxWrong }
 // compare notes whether the reset is counted from the response. If the provider reports an
 // instant, the time until then was computed when the response arrived; if it reports a
 // duration, that counts from when the response was sent. The variant that varies less from
-// one response to the next is right.
+// one response to the next is right. The reset of a fixed window draws nearer meanwhile, those
+// of others do not.
 func (t *advertised) compare(b report) {
 	a := t.last
 	t.last = b
-	early, late := b.reset-a.reset, b.reset-a.reset+b.took-a.took
+	for i, passed := range [...]time.Duration{0, b.sent - a.sent} {
+		early := b.reset - a.reset + passed
+		late := early + b.took - a.took
+		if max(early.Abs(), late.Abs()) < t.length()/4 {
+			o := &t.origins[i]
+			o.sent = resetFade*o.sent + early.Seconds()*early.Seconds()
+			o.answered = resetFade*o.answered + late.Seconds()*late.Seconds()
+		}
+	}
+}
+
+// fromAnswer reports whether resets are counted from when the response arrived.
+func (t *advertised) fromAnswer() bool {
+	o := t.origins[0]
 	if t.shape == fixed {
-		early, late = early+b.sent-a.sent, late+b.sent-a.sent
+		o = t.origins[1]
 	}
-	if max(early.Abs(), late.Abs()) < t.length()/4 {
-		smooth(&t.sentAt, float64(early.Abs()), 0.1)
-		smooth(&t.answeredAt, float64(late.Abs()), 0.1)
-	}
+	return o.answered < o.sent && !t.precise
 }
 
 // fromSending returns the time from sending an attempt to the reset that its response
 // reports.
 func (t *advertised) fromSending(b report) time.Duration {
-	if t.answeredAt < t.sentAt && !t.precise {
+	if t.fromAnswer() {
 		return b.reset + b.took
 	}
 	return b.reset
+}
+
+// resetRange are the longest and the shortest reset seen.
+type resetRange struct{ longest, least time.Duration }
+
+func (r *resetRange) add(reset time.Duration) {
+	r.longest = max(r.longest, reset)
+	if r.least == 0 || reset < r.least {
+		r.least = reset
+	}
+}
+
+// known returns the resets seen, as fromSending counts them.
+func (t *advertised) known() resetRange {
+	if t.fromAnswer() {
+		return t.resets[1]
+	}
+	return t.resets[0]
 }
 
 // rounding returns the units to which the known rest is rounded down. If a report says no more

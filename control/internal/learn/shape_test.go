@@ -150,25 +150,31 @@ func TestWhatTwoResetsSayAboutAShape(t *testing.T) {
 
 func TestWhereAResetIsCountedFrom(t *testing.T) {
 	for _, tt := range []struct {
-		name           string
-		shape          shape
-		next           report
-		sent, answered time.Duration // variation
+		name  string
+		shape shape
+		next  report
+		want  origin // if the reset draws nearer, for a fixed window, else if it does not
 	}{
-		{"a fixed end, from the response", fixed, report{sent: 4 * sec, took: 300 * ms, reset: 5800 * ms}, 200 * ms, 0},
-		{"a fixed end, from sending", fixed, report{sent: 4 * sec, took: 300 * ms, reset: 6 * sec}, 0, 200 * ms},
-		{"a fixed length, from the response", sliding, report{sent: 4 * sec, took: 300 * ms, reset: 9800 * ms}, 200 * ms, 0},
-		{"another window", sliding, report{sent: 4 * sec, took: 100 * ms, reset: 25 * sec}, 0, 0},
-		{"not quite", sliding, report{sent: 4 * sec, took: 100 * ms, reset: 25*sec - 1}, 15*sec - 1, 15*sec - 1},
+		{"a fixed end, from the response", fixed, report{sent: 4 * sec, took: 300 * ms, reset: 5800 * ms}, origin{0.04, 0}},
+		{"a fixed end, from sending", fixed, report{sent: 4 * sec, took: 300 * ms, reset: 6 * sec}, origin{0, 0.04}},
+		{"a fixed length, from the response", sliding, report{sent: 4 * sec, took: 300 * ms, reset: 9800 * ms}, origin{0.04, 0}},
+		{"a fixed length, from sending", sliding, report{sent: 4 * sec, took: 300 * ms, reset: 10 * sec}, origin{0, 0.04}},
+		{"a bucket that is as empty as before, from the response", bucket, report{sent: 4 * sec, took: 300 * ms, reset: 9800 * ms}, origin{0.04, 0}},
+		{"another window", sliding, report{sent: 4 * sec, took: 100 * ms, reset: 25 * sec}, origin{}},
+		{"not quite", sliding, report{sent: 4 * sec, took: 100 * ms, reset: 25*sec - ms}, origin{14.999 * 14.999, 14.999 * 14.999}},
 	} {
 		a := advertised{shaper: newShaper(tt.shape), window: time.Minute, last: report{sent: 3 * sec, took: 100 * ms, reset: 10 * sec}}
 		tt.next.sent += 3 * sec
 		a.compare(tt.next)
-		if time.Duration(a.sentAt) != tt.sent || time.Duration(a.answeredAt) != tt.answered || a.last != tt.next {
-			t.Errorf("%s: %v from sending, %v from the response; want %v, %v", tt.name, time.Duration(a.sentAt), time.Duration(a.answeredAt), tt.sent, tt.answered)
+		got := a.origins[0]
+		if tt.shape == fixed {
+			got = a.origins[1]
+		}
+		if math.Abs(got.sent-tt.want.sent) > 1e-9 || math.Abs(got.answered-tt.want.answered) > 1e-9 || a.last != tt.next {
+			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 		want := tt.next.reset
-		if tt.answered < tt.sent {
+		if tt.want.answered < tt.want.sent {
 			want += tt.next.took
 		}
 		if got := a.fromSending(tt.next); got != want {
@@ -178,9 +184,35 @@ func TestWhereAResetIsCountedFrom(t *testing.T) {
 			t.Errorf("%s: a duration counts from the response", tt.name)
 		}
 	}
-	a := advertised{shaper: newShaper(sliding), window: time.Minute, last: report{reset: 10 * sec}, sentAt: 1e9, answeredAt: 1e9}
-	if a.compare(report{sent: sec, took: sec, reset: 12 * sec}); a.sentAt != 1.1e9 || a.answeredAt != 1.2e9 {
-		t.Errorf("the variations are %v and %v, want a tenth of the newest ones", a.sentAt, a.answeredAt)
+	a := advertised{shaper: newShaper(sliding), window: time.Minute, last: report{reset: 10 * sec}, origins: [2]origin{{100, 200}, {}}}
+	if a.compare(report{sent: sec, took: sec, reset: 12 * sec}); a.origins[0] != (origin{103, 207}) {
+		t.Errorf("%+v, want a hundredth less and the squares of the changes", a.origins[0])
+	}
+}
+
+// Dates are rounded up to seconds, by more than responses differ: only many of them show from
+// where they are counted, and then the length of the window.
+func TestRoundedResetsShowALength(t *testing.T) {
+	const length = 14900 * ms
+	for _, answered := range []bool{false, true} {
+		for seed := range 20 {
+			dice := rand.New(rand.NewPCG(1, uint64(seed)))
+			h, latencies := &history{}, [...]time.Duration{1200 * ms, 1500 * ms, 2200 * ms}
+			a := advertised{shaper: newShaper(sliding), grain: 1, share: 1, at: -1, fine: -100}
+			for i := range 200 {
+				sent := time.Duration(i)*700*ms + time.Duration(dice.IntN(200))*ms
+				v := view{now: sent + latencies[dice.IntN(3)], h: h, latency: 1500e6}
+				h.add(sent, amounts{1, 0, 0})
+				reset := (sent + length + sec - 1).Truncate(sec) - sent // by the Date of the response
+				if answered {
+					reset -= v.now - sent // by our clock when it arrived
+				}
+				a.update(v, sent, false, Fact{Quota: 30, Remaining: 30 - math.Round(h.used(attempts, sent, length)), Window: -1, Reset: reset})
+			}
+			if got := a.length(); a.fromAnswer() != answered || got != 15*sec {
+				t.Errorf("seed %d, counted from the response: %v: taken for %v, %v long", seed, answered, a.fromAnswer(), got)
+			}
+		}
 	}
 }
 

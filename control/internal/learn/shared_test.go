@@ -25,7 +25,7 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 		{"of which little is left: others leave more than that", bucket, false, 0, 4, 4 * sec / 3},
 		{"a sliding window that was never refused", sliding, false, 0, 40, time.Minute / 12 / 40},
 	} {
-		a := advertised{taken: 30, during: 60, others: 40, longest: time.Minute, share: 1, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+		a := advertised{taken: 30, during: 60, others: 40, resets: known(time.Minute, 0), share: 1, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
 		for s := range a.errors {
 			a.errors[s] = 2
 		}
@@ -71,7 +71,7 @@ func TestWhatOthersUseOfRoundedUnits(t *testing.T) {
 
 func TestWhatOthersUseIsForgottenWithSlowResponses(t *testing.T) {
 	h := &history{}
-	a := advertised{shaper: newShaper(sliding), name: "x", quota: 100, grain: 1, share: 1, at: -1, longest: 10 * sec, others: 40}
+	a := advertised{shaper: newShaper(sliding), name: "x", quota: 100, grain: 1, share: 1, at: -1, resets: known(10*sec, 0), others: 40}
 	for n := range 400 {
 		now := time.Duration(n) * sec / 8
 		h.add(now, amounts{1, 1, 0})
@@ -115,10 +115,16 @@ func TestHowFarApartSharedUnitsAreUsed(t *testing.T) {
 		{"others use it no more", func(a *advertised, _ *view) { a.shared = false }, 1, 0},
 		{"the refusal is long ago", func(a *advertised, _ *view) { a.margin = grazed/2 - 1e-6 }, 1, 0},
 		{"not that long", func(a *advertised, _ *view) { a.margin = grazed / 2 }, 1, 400 * ms},
-		{"a sliding window: over a twelfth of it", func(a *advertised, _ *view) { a.shape, a.longest, a.others, a.margin = sliding, time.Minute, 4, 0 }, 1, 125 * ms},
-		{"of which less is left than one needs", func(a *advertised, _ *view) { a.shape, a.longest, a.others, a.spent = sliding, time.Minute, 4, 39.5 }, 1, 5 * sec},
-		{"of costs", func(a *advertised, _ *view) { a.shape, a.longest, a.others, a.perCost = sliding, time.Minute, 4, true }, 4, 500 * ms},
-		{"others use hardly any of it", func(a *advertised, _ *view) { a.shape, a.longest, a.others = sliding, time.Minute, 3 }, 1, 0},
+		{"a sliding window: over a twelfth of it", func(a *advertised, _ *view) {
+			a.shape, a.resets, a.others, a.margin = sliding, known(time.Minute, 0), 4, 0
+		}, 1, 125 * ms},
+		{"of which less is left than one needs", func(a *advertised, _ *view) {
+			a.shape, a.resets, a.others, a.spent = sliding, known(time.Minute, 0), 4, 39.5
+		}, 1, 5 * sec},
+		{"of costs", func(a *advertised, _ *view) {
+			a.shape, a.resets, a.others, a.perCost = sliding, known(time.Minute, 0), 4, true
+		}, 4, 500 * ms},
+		{"others use hardly any of it", func(a *advertised, _ *view) { a.shape, a.resets, a.others = sliding, known(time.Minute, 0), 3 }, 1, 0},
 		{"of one", func(a *advertised, _ *view) { a.quota = 1 }, 1, 0},
 		{"of two", func(a *advertised, _ *view) { a.quota = 2 }, 1, 400 * ms},
 		{"of costs", func(a *advertised, _ *view) { a.perCost = true }, 4, 1600 * ms},

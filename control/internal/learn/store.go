@@ -129,7 +129,7 @@ func (t *advertised) use(v view) Use {
 	switch {
 	case t.quota <= 0:
 		return Use{Used: -1, Free: v.now}
-	case t.shape == sliding && t.longest > 0:
+	case t.shape == sliding && t.known().longest > 0:
 		u.Used = t.others + t.share*v.h.used(t.unit(), v.now, t.length())
 		if u.Used+need > t.quota {
 			u.Free = max(v.now, t.slide(v, need))

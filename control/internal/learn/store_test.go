@@ -162,8 +162,11 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		{"an advertised one", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(*advertised) {}, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h"}},
 		{"one that delays less", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(a *advertised) { a.window = time.Minute }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
 		{"the first of two that delay as much", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4}), sized(window{low: time.Minute, high: time.Minute, hits: 4, even: true})}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
-		{"one whose resets say how long it is", nil, func(a *advertised) { a.window, a.longest = 0, time.Minute }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 1, Advertised: true, Name: "h"}},
-		{"a bucket, whose resets do not", nil, func(a *advertised) { a.shaper = newShaper(bucket); a.slow, a.window, a.longest = 0.1, 0, time.Minute }, Found{Kind: Window, Size: 60, Confidence: 1, Advertised: true, Name: "h", Refills: true}},
+		{"one whose resets say how long it is", nil, func(a *advertised) { a.window, a.resets = 0, known(time.Minute, 0) }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 1, Advertised: true, Name: "h"}},
+		{"a bucket, whose resets do not", nil, func(a *advertised) {
+			a.shaper = newShaper(bucket)
+			a.slow, a.window, a.resets = 0.1, 0, known(time.Minute, 0)
+		}, Found{Kind: Window, Size: 60, Confidence: 1, Advertised: true, Name: "h", Refills: true}},
 		{"a sliding one that is uncertain", nil, func(a *advertised) { a.shaper = newShaper(sliding); a.wrong = 1 }, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 0.5, Advertised: true, Name: "h", Slides: true}},
 		{"a bucket", nil, func(a *advertised) { a.shaper = newShaper(bucket); a.slow = 0.1 }, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h", Refills: true}},
 	} {
@@ -206,8 +209,8 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		{"a bucket refills", func(a *advertised) { a.shape, a.left, a.slow = bucket, 10, 2 }, 30, 0},
 		{"an empty one does", func(a *advertised) { a.shape, a.left, a.slow, a.at = bucket, 0, 0.5, 100*sec }, 60, 2 * sec},
 		{"of which no rate is known", func(a *advertised) { a.shape, a.left = bucket, 0 }, 60, 20 * sec},
-		{"a sliding one, with others", func(a *advertised) { a.shape, a.longest, a.others, a.window = sliding, 10*sec, 5, 10*sec }, 15, 0},
-		{"a full one", func(a *advertised) { a.shape, a.longest, a.others, a.window = sliding, 10*sec, 50, 10*sec }, 60, sec + 10*ms},
+		{"a sliding one, with others", func(a *advertised) { a.shape, a.resets, a.others, a.window = sliding, known(10*sec, 0), 5, 10*sec }, 15, 0},
+		{"a full one", func(a *advertised) { a.shape, a.resets, a.others, a.window = sliding, known(10*sec, 0), 50, 10*sec }, 60, sec + 10*ms},
 		{"one of which no reset is known", func(a *advertised) { a.shape, a.left = sliding, 20 }, 40, 0},
 	} {
 		a := header

@@ -21,8 +21,10 @@ const (
 	// cost .004 of the goodput. With many attempts in flight it grows less, since all of
 	// them may be refused together.
 	rampAnswers, rampPause = 2, 500 * time.Millisecond
-	rampStep, rampFlying   = 2.0, 12.0
-	minRampStep            = 1.25
+	// Below this many attempts a second it doubles after each response: few are refused then.
+	slowRamp             = 8.0
+	rampStep, rampFlying = 2.0, 12.0
+	minRampStep          = 1.25
 	// After this time what is in flight does not grow because of the ramp.
 	rampSettled = time.Second
 
@@ -303,6 +305,9 @@ const (
 	// not.
 	slackMemory = 3000.0
 	drainFade   = 0.98 // a response
+	// The older variation of resets fades by this with each response: rounded to seconds, they
+	// vary more by chance than by where they are counted from.
+	resetFade = 0.99
 	// Uncertain values of what others use have this weight in its mean.
 	doubtedShare = 0.05
 	// Others use a limit whose rest is rounded if it is more than so many steps below what
