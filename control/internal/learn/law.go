@@ -304,17 +304,8 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		l.named.unit = 1
 		b.refusals-- // as if it had waited from the start
 	}
-	odd := l.named.unit == 0 && o.RetryAfter > penaltyLongest && !l.ends(o.Now, o.RetryAfter)
-	if o.Sent > l.epoch && !isCanary {
-		l.named.odd = odd
-		l.named.heard(o.RetryAfter)
-	}
-	if o.Sent > l.epoch || o.RetryAfter < l.named.shortest {
-		l.named.shortest = o.RetryAfter
-	}
-	l.named.lengthened = odd && o.Sent <= l.epoch && o.RetryAfter > l.named.shortest+l.named.shortest/4
-	doubted := l.named.doubts(o.RetryAfter)
-	o.RetryAfter = min(l.named.believed(o.RetryAfter), maxSilence)
+	var doubted bool
+	o.RetryAfter, doubted = l.readWait(o, isCanary)
 	if o.Sent <= l.epoch {
 		if o.Class == Refused {
 			b.resume = max(b.resume, o.Now+o.RetryAfter)
@@ -383,8 +374,9 @@ func (l *Law) blocked(f refusal) {
 }
 
 // outage reports whether a refusal comes from a provider in trouble: the provider does not
-// usually refuse this way, or it had just reported enough remaining units and the refusal
-// does not depend on the amount sent; and most outages do not end at the first canary.
+// usually refuse this way, or it had just reported enough remaining units, or it names a limit
+// otherwise, and the refusal does not depend on the amount sent; and most outages do not end at
+// the first canary.
 func (l *Law) outage(f refusal) bool {
 	if f.limited || f.wait > 0 || l.blips >= maxBlips {
 		return false

@@ -14,6 +14,22 @@ type waits struct {
 	shortest   time.Duration // in the refusals of this burst
 }
 
+// readWait returns how much of the wait that a refusal advertises to observe, and whether its next
+// canary finds out if that is right.
+func (l *Law) readWait(o Outcome, isCanary bool) (wait time.Duration, doubted bool) {
+	w, fresh := &l.named, o.Sent > l.epoch // else it was in flight when another was refused
+	odd := w.unit == 0 && o.RetryAfter > penaltyLongest && !l.ends(o.Now, o.RetryAfter)
+	if fresh && !isCanary {
+		w.odd = odd
+		w.heard(o.RetryAfter)
+	}
+	if fresh || o.RetryAfter < w.shortest {
+		w.shortest = o.RetryAfter
+	}
+	w.lengthened = odd && !fresh && o.RetryAfter > w.shortest+w.shortest/4
+	return min(w.believed(o.RetryAfter), maxSilence), w.doubts(o.RetryAfter)
+}
+
 // heard records the wait in the first refusal of a block. After some plausible waits a long
 // one is trusted too: calls may lengthen a ban, and so would a canary.
 func (w *waits) heard(wait time.Duration) {
