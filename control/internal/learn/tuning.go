@@ -124,9 +124,6 @@ const (
 	// one length.
 	firstTest, testGrowth, maxTest = 500.0, 2.5, 4000.0
 	windowRaise                    = 0.15
-	// The failed tests of a window delay the next one by at most this factor. With that many
-	// failures a test waits for maxTest and testAfterBlocks anyway.
-	maxTestFactor = 4000.0
 	// A size that a test raised is trusted after this many times the attempts.
 	lasting = 10.0
 	// A test waits until this many lengths of the last block have passed; the first test of

@@ -312,7 +312,7 @@ func (w *window) blame(v view, f refusal) {
 	switch {
 	case tested:
 		w.margin *= 0.5
-		w.testAfter = min(maxTestFactor, w.testAfter*testGrowth)
+		w.testAfter *= testGrowth
 	case !w.settled() && length < w.high-w.high/50: // the assumed length was too short
 	default:
 		w.margin = min(0.15, 1.5*w.margin+0.003)
@@ -323,7 +323,7 @@ func (w *window) blame(v view, f refusal) {
 // in its length is no measure of what the provider counts.
 func (w *window) uneven(v view, tested bool) {
 	if tested {
-		w.testAfter = min(maxTestFactor, w.testAfter*testGrowth)
+		w.testAfter *= testGrowth
 		return
 	}
 	w.margin = min(0.15, 1.5*w.margin+0.003)
