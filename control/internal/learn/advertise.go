@@ -125,11 +125,11 @@ type advertised struct {
 	perCost bool
 	quota   float64
 	window  time.Duration // as reported
-	resets  [2]resetRange // counted from sending, and from the response
-	fine    int           // above 0: resets are rounded to milliseconds, not to seconds
-	precise bool          // resets are durations, not instants
-	share   float64       // the part of an attempt's cost that counts
-	grain   float64       // remaining units are rounded down to a multiple of it
+	resets  resetRanges
+	fine    int     // above 0: resets are rounded to milliseconds, not to seconds
+	precise bool    // resets are durations, not instants
+	share   float64 // the part of an attempt's cost that counts
+	grain   float64 // remaining units are rounded down to a multiple of it
 
 	at    time.Duration // when the newest answered attempt was sent; -1 before any
 	left  float64       // remaining units at that time
@@ -259,8 +259,8 @@ func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
 			t.refill(used, reset, rounded)
 		}
 		if !refused {
-			t.resets[0].add(named.reset)
-			t.resets[1].add(named.reset + named.took)
+			t.resets.sent.add(named.reset)
+			t.resets.answered.add(named.reset + named.took)
 			named.used = used / t.rounding()
 			t.learn(named, t.fromSending, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}

@@ -364,7 +364,7 @@ func TestWhenAnAdvertisedLimitAllowsTheNextAttempt(t *testing.T) {
 			a.rolled, a.rolls, a.left, a.spent, a.whole, a.perCost = true, 1, 60, 1, 160*sec, true
 		}), 1, 0},
 		{"nor a second window of one", with(fixed, func(a *advertised) { a.quota, a.rolled, a.rolls, a.left, a.spent, a.whole = 1, true, 2, 1, 1, 160*sec }), 1, 60*sec + 60*ms},
-		{"a sliding one of which no reset is known", with(sliding, func(a *advertised) { a.resets = [2]resetRange{} }), 1, 30*sec + 80*ms},
+		{"a sliding one of which no reset is known", with(sliding, func(a *advertised) { a.resets = resetRanges{} }), 1, 30*sec + 80*ms},
 		{"or no size", with(sliding, func(a *advertised) { a.quota = 0 }), 1, 30*sec + 80*ms},
 		{"a bucket that is full by now", with(bucket, func(a *advertised) { a.at, a.whole = now, now }), 1, 0},
 		{"or for long", with(bucket, func(a *advertised) { a.at, a.whole = now, 0 }), 1, 0},
@@ -859,7 +859,7 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		}, whole, []float64{169.9}},
 		{"a longer reset", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, longest, []float64{60, 20}},
 		{"a shorter one", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Reset = 10 * sec }, longest, []float64{30, 10}},
-		{"the first one", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.resets[0].least = 0 }, longest, []float64{60, 60}},
+		{"the first one", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.resets.sent.least = 0 }, longest, []float64{60, 60}},
 		{"a refusal's is no measure", fixed, func(_ *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) { *refused = true }, longest, []float64{30, 20}},
 		{"nor that of an unused limit", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Remaining = 100 }, longest, []float64{30, 20}},
 		{"what others use of a sliding window", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window = 20 * sec }, others, []float64{40, 36}},

@@ -9,6 +9,7 @@ import (
 // below stand in the order in which it does.
 func (l *Law) plan(f refusal) {
 	b := &l.block
+	b.aimed = false
 	p := l.canaryPlan()
 	if b.refusals == 1 {
 		b.least = p.roundTrip()
@@ -52,7 +53,7 @@ func (l *Law) canaryPlan() canaryPlan {
 	p := canaryPlan{
 		block: &l.block, now: l.clock, trip: time.Duration(l.trip), from: l.freed, phase: l.cfg.Phase, penalty: l.penaltyWait(), likely: l.likely,
 	}
-	p.room, p.known = l.predicted(&p)
+	p.room, p.known = l.predicted(&p) // by the round trip of a refusal
 	if p.refusals == 1 && l.flying > 1 {
 		p.trip = max(p.trip, time.Duration(l.latency)) // most attempts in flight have returned then
 	}
@@ -129,7 +130,6 @@ func (p *canaryPlan) afterCanary() time.Duration {
 		sooner = max(sooner, min(p.wait*11/10, low))
 	}
 	best := most
-	p.aimed = false
 	try := func(at time.Duration) {
 		if w := at - p.now; w >= max(sooner, p.penalty) && w < best {
 			best, p.aimed = w, false

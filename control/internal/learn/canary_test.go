@@ -179,7 +179,7 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"nor if it is a penalty", block{refusals: 4, wait: 21 * sec, count: 131_101, punished: true}, 0, 0, far, 0, 0, 63 * sec},
 		{"no penalty is longer than a quarter of an hour", block{refusals: 7, wait: 10 * time.Minute}, 0, 0, far, 0, 0, 15 * time.Minute},
 		{"or of that length", block{refusals: 7, wait: 15 * time.Minute, punished: true}, 0, 0, far, 0, 0, 15 * time.Minute},
-		{"so this is none: a canary now and then", block{refusals: 9, wait: 15 * time.Minute, count: 10_000}, 0, 0, far, 0, 0, 20976 * 100 * ms},
+		{"a block that outlasts it is no penalty: canaries are rare", block{refusals: 9, wait: 15 * time.Minute, count: 10_000}, 0, 0, far, 0, 0, 20976 * 100 * ms},
 		{"after many attempts more often", block{refusals: 9, wait: 15 * time.Minute, count: 1e7}, 0, 0, far, 0, 0, 5 * time.Minute},
 		{"after few every half of its age", block{refusals: 9, wait: 15 * time.Minute, count: 256, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
 		{"after one, too", block{refusals: 9, wait: 15 * time.Minute, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
@@ -368,5 +368,13 @@ func TestClientsRefusedTogetherSeparate(t *testing.T) {
 		if d := b.apart(time.Minute+time.Duration(i)*ms, wait); d < 0 || d > sec {
 			t.Errorf("%v after a minute ended, must be a second at most", d)
 		}
+	}
+}
+
+func TestANewWaitIsNotAimedAtTheMinute(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec})
+	l.block = block{refusals: 2, aimed: true}
+	if l.plan(refusal{wait: 10 * sec}); l.block.aimed {
+		t.Error("the delay that separates clients is that of a canary that goes when a minute ends")
 	}
 }

@@ -587,7 +587,7 @@ func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
 	}
 }
 
-// TestAConfiguredLengthIsBelievedSooner: one of 70 s is none of the usual ones.
+// The configured length is 70 s, which is not a usual one.
 func TestAConfiguredLengthIsBelievedSooner(t *testing.T) {
 	for _, configured := range []bool{false, true} {
 		cfg := Config{Ceiling: 1, Initial: 1}

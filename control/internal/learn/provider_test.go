@@ -293,6 +293,6 @@ func play(l *Law, from, until time.Duration, refuses func(now time.Duration) boo
 }
 
 // known returns the longest and the shortest reset, wherever they are counted from.
-func known(longest, least time.Duration) [2]resetRange {
-	return [2]resetRange{{longest, least}, {longest, least}}
+func known(longest, least time.Duration) resetRanges {
+	return resetRanges{resetRange{longest, least}, resetRange{longest, least}}
 }

@@ -132,12 +132,12 @@ func (r *shaper) trusted() bool { return r.wrong < maxWrong }
 // one response to the next is right. The reset of a fixed window draws nearer meanwhile, those
 // of others do not.
 func (t *advertised) compare(b report) {
-	a := t.last
+	a, most := t.last, t.length()/4 // a larger change is another window
 	t.last = b
 	for i, passed := range [...]time.Duration{0, b.sent - a.sent} {
 		early := b.reset - a.reset + passed
 		late := early + b.took - a.took
-		if max(early.Abs(), late.Abs()) < t.length()/4 {
+		if max(early.Abs(), late.Abs()) < most {
 			o := &t.origins[i]
 			o.sent = resetFade*o.sent + early.Seconds()*early.Seconds()
 			o.answered = resetFade*o.answered + late.Seconds()*late.Seconds()
@@ -166,6 +166,9 @@ func (t *advertised) fromSending(b report) time.Duration {
 // resetRange are the longest and the shortest reset seen.
 type resetRange struct{ longest, least time.Duration }
 
+// resetRanges are those counted from sending and from the response.
+type resetRanges struct{ sent, answered resetRange }
+
 func (r *resetRange) add(reset time.Duration) {
 	r.longest = max(r.longest, reset)
 	if r.least == 0 || reset < r.least {
@@ -176,9 +179,9 @@ func (r *resetRange) add(reset time.Duration) {
 // known returns the resets seen, as fromSending counts them.
 func (t *advertised) known() resetRange {
 	if t.fromAnswer() {
-		return t.resets[1]
+		return t.resets.answered
 	}
-	return t.resets[0]
+	return t.resets.sent
 }
 
 // rounding returns the units to which the known rest is rounded down. If a report says no more

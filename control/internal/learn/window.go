@@ -327,7 +327,7 @@ func (w *window) uneven(v view, tested bool) {
 		return
 	}
 	w.margin = min(0.15, 1.5*w.margin+0.003)
-	if w.doubts++; v.calm()*v.lastBlock > w.high.Seconds() {
+	if w.doubts++; v.open > w.high {
 		w.doubts = 0
 	}
 }
