@@ -24,60 +24,57 @@ type amounts [units]float64
 // when the newest given amount began. Old cells are merged, so a time is known to about
 // 1/cellsPerAge of its age.
 type history struct {
-	from  []time.Duration // the earliest instant of each cell
-	at    []time.Duration // the latest one, ascending
-	sum   []amounts       // total sent until then
+	cells []cell // ascending
 	total amounts
 	grain float64 // cells per age at the last merge
 }
 
+// cell is the attempts that were sent between two instants, both included.
+type cell struct {
+	from, at time.Duration
+	sum      amounts // total sent until at
+}
+
 // add counts what is sent at now.
 func (h *history) add(now time.Duration, a amounts) {
-	if n := len(h.at); n > 0 && now-h.from[n-1] < minCell {
-		h.at[n-1] = max(h.at[n-1], now)
-		sum := &h.sum[n-1]
-		for u := range a {
-			h.total[u] += a[u]
-			sum[u] = h.total[u]
-		}
-		return
-	}
 	for u := range a {
 		h.total[u] += a[u]
 	}
-	if len(h.at) == maxCells {
+	if n := len(h.cells); n > 0 && now-h.cells[n-1].from < minCell {
+		c := &h.cells[n-1]
+		c.at, c.sum = max(c.at, now), h.total
+		return
+	}
+	switch len(h.cells) {
+	case 0:
+		h.cells, h.grain = make([]cell, 0, maxCells), cellsPerAge
+	case maxCells:
 		h.grain = min(cellsPerAge, 1.1*h.grain)
-		for h.merge(now); len(h.at) > maxCells*7/8; h.merge(now) {
+		for h.merge(now); len(h.cells) > maxCells*7/8; h.merge(now) {
 			h.grain *= 0.8
 		}
 	}
-	if h.at == nil {
-		h.from, h.at, h.sum = make([]time.Duration, 0, maxCells), make([]time.Duration, 0, maxCells), make([]amounts, 0, maxCells)
-		h.grain = cellsPerAge
-	}
-	h.from, h.at, h.sum = append(h.from, now), append(h.at, now), append(h.sum, h.total)
+	h.cells = append(h.cells, cell{now, now, h.total})
 }
 
 // merge joins neighbours that are short for their age. The first cell is kept, because the
 // history begins there, and so are the newest ones, so that windows with few attempts are
 // exact.
 func (h *history) merge(now time.Duration) {
-	at, sum := h.at, h.sum[:len(h.at)]
-	keep := 1
-	for i := 2; i < len(at); i++ {
-		if sum[i][attempts]-sum[keep][attempts] < 0.5 {
-			sum[keep] = sum[i] // it was refused
-			continue
-		}
-		if i >= len(at)-exactCells || float64(at[i]-at[keep-1])*h.grain > float64(now-at[i]) {
+	cells, keep := h.cells, 1
+	for i := 2; i < len(cells); i++ {
+		next, last := &cells[i], &cells[keep]
+		switch {
+		case next.sum[attempts]-last.sum[attempts] < 0.5: // it was refused
+			last.sum = next.sum
+		case i < len(cells)-exactCells && float64(next.at-cells[keep-1].at)*h.grain <= float64(now-next.at):
+			last.at, last.sum = next.at, next.sum
+		default:
 			keep++
-			h.from[keep] = h.from[i]
-		}
-		if keep != i {
-			at[keep], sum[keep] = at[i], sum[i]
+			cells[keep] = *next
 		}
 	}
-	h.from, h.at, h.sum = h.from[:keep+1], at[:keep+1], sum[:keep+1]
+	h.cells = cells[:keep+1]
 }
 
 // correct changes the amount sent at an instant.
@@ -85,26 +82,30 @@ func (h *history) correct(sent time.Duration, a amounts) {
 	for u := range a {
 		h.total[u] += a[u]
 	}
-	for i := len(h.at) - 1; i >= 0 && h.at[i] >= sent; i-- {
+	for i := len(h.cells) - 1; i >= 0 && h.cells[i].at >= sent; i-- {
 		for u := range a {
-			h.sum[i][u] += a[u]
+			h.cells[i].sum[u] += a[u]
 		}
 	}
 }
 
 // until returns the total sent up to and including t.
 func (h *history) until(u unit, t time.Duration) float64 {
-	i := sort.Search(len(h.at), func(i int) bool { return h.at[i] > t })
+	n := len(h.cells)
+	if n > 0 && h.cells[n-1].at <= t { // most often
+		return h.cells[n-1].sum[u]
+	}
+	i := sort.Search(n, func(i int) bool { return h.cells[i].at > t })
 	if i == 0 {
 		return 0
 	}
-	low := h.sum[i-1][u]
-	if i == len(h.at) || t < h.from[i] {
-		return low
+	before, c := &h.cells[i-1], &h.cells[i]
+	if t < c.from {
+		return before.sum[u]
 	}
-	n := max(1, h.sum[i][attempts]-h.sum[i-1][attempts])
-	part := (1 + max(0, n-2)*float64(t-h.from[i])/float64(h.at[i]-h.from[i])) / n
-	return low + part*(h.sum[i][u]-low)
+	sent := max(1, c.sum[attempts]-before.sum[attempts])
+	part := (1 + max(0, sent-2)*float64(t-c.from)/float64(c.at-c.from)) / sent
+	return before.sum[u] + part*(c.sum[u]-before.sum[u])
 }
 
 // used returns the amount sent in the given length of time up to and including t.
@@ -115,8 +116,8 @@ func (h *history) used(u unit, t, length time.Duration) float64 {
 // peak returns the largest amount sent in any such length of time since an instant.
 func (h *history) peak(u unit, length, since time.Duration) float64 {
 	most := 0.0
-	for i := len(h.at) - 1; i >= 0 && h.at[i] > since; i-- {
-		most = max(most, h.sum[i][u]-h.until(u, h.at[i]-length))
+	for i := len(h.cells) - 1; i >= 0 && h.cells[i].at > since; i-- {
+		most = max(most, h.cells[i].sum[u]-h.until(u, h.cells[i].at-length))
 	}
 	return most
 }
@@ -130,38 +131,42 @@ func (h *history) newest(u unit, t time.Duration, amount float64) time.Duration 
 // cell the instant is approximate; with sure, it is not too early.
 func (h *history) sentBy(u unit, sum float64, sure bool) time.Duration {
 	sum -= 1e-6 * math.Abs(sum) // rounding
-	i := sort.Search(len(h.at), func(i int) bool { return h.sum[i][u] >= sum })
-	if i == len(h.at) {
+	i := sort.Search(len(h.cells), func(i int) bool { return h.cells[i].sum[u] >= sum })
+	if i == len(h.cells) {
 		return never
 	}
+	c := &h.cells[i]
 	if i == 0 || sure {
-		return h.at[i]
+		return c.at
 	}
-	n := h.sum[i][attempts] - h.sum[i-1][attempts]
+	before := &h.cells[i-1]
+	n := c.sum[attempts] - before.sum[attempts]
 	if n < 1.5 {
-		return h.at[i]
+		return c.at
 	}
-	nth := n * (sum - h.sum[i-1][u]) / (h.sum[i][u] - h.sum[i-1][u])
-	return h.from[i] + time.Duration(min(1, max(0, (nth-1)/(n-1)))*float64(h.at[i]-h.from[i]))
+	nth := n * (sum - before.sum[u]) / (c.sum[u] - before.sum[u])
+	return c.from + time.Duration(min(1, max(0, (nth-1)/(n-1)))*float64(c.at-c.from))
 }
 
 // reached returns the instant at which more than the sum had been sent, or the start of the
 // history if that was forgotten.
 func (h *history) reached(u unit, sum float64) time.Duration {
 	const round = 1e-6
-	i := sort.Search(len(h.at), func(i int) bool { return h.sum[i][u] > sum+round })
-	if i >= len(h.at) {
+	i := sort.Search(len(h.cells), func(i int) bool { return h.cells[i].sum[u] > sum+round })
+	if i >= len(h.cells) {
 		return math.MaxInt64
 	}
+	c := &h.cells[i]
 	if i == 0 {
-		return h.from[i]
+		return c.from
 	}
-	n := h.sum[i][attempts] - h.sum[i-1][attempts]
+	before := &h.cells[i-1]
+	n := c.sum[attempts] - before.sum[attempts]
 	if n < 1.5 {
-		return h.at[i]
+		return c.at
 	}
-	part := n / (n - 1) * (sum - h.sum[i-1][u]) / (h.sum[i][u] - h.sum[i-1][u])
-	return h.from[i] + time.Duration(min(1, max(0, part))*float64(h.at[i]-h.from[i]))
+	part := n / (n - 1) * (sum - before.sum[u]) / (c.sum[u] - before.sum[u])
+	return c.from + time.Duration(min(1, max(0, part))*float64(c.at-c.from))
 }
 
 // Recount corrects when a counted attempt was sent; never means that it was not sent.

@@ -41,8 +41,8 @@ func TestHistoryKnowsWhatWasSentInAnyStretch(t *testing.T) {
 		if want := now - time.Duration(tt.want-1)*tt.every; math.Abs(float64(from-want)) > tt.near*float64(tt.length)+1 {
 			t.Errorf("every %v: the newest %v began at %v, want %v", tt.every, tt.want, from, want)
 		}
-		if len(h.at) > maxCells || h.grain < cellsPerAge/2 {
-			t.Errorf("every %v: %d cells, %.1f to an age", tt.every, len(h.at), h.grain)
+		if len(h.cells) > maxCells || h.grain < cellsPerAge/2 {
+			t.Errorf("every %v: %d cells, %.1f to an age", tt.every, len(h.cells), h.grain)
 		}
 	}
 }
@@ -59,8 +59,8 @@ func TestABurstTakesFewCells(t *testing.T) {
 	for i := range n {
 		h.add(at+time.Duration(i)*time.Microsecond, amounts{1, 2, 0})
 	}
-	if len(h.at) > 100+n/100+1 {
-		t.Errorf("%d cells", len(h.at))
+	if len(h.cells) > 100+n/100+1 {
+		t.Errorf("%d cells", len(h.cells))
 	}
 	for i := range n {
 		sent := at + time.Duration(i)*time.Microsecond
@@ -83,8 +83,8 @@ func TestAttemptsShareACellWithinATenthOfAMillisecond(t *testing.T) {
 		for i := range 100 {
 			h.add(time.Duration(i)*every, amounts{1, 1, 1})
 		}
-		if len(h.at) != want {
-			t.Errorf("100 attempts %v apart take %d cells, want %d", every, len(h.at), want)
+		if len(h.cells) != want {
+			t.Errorf("100 attempts %v apart take %d cells, want %d", every, len(h.cells), want)
 		}
 	}
 }
@@ -96,22 +96,22 @@ func TestCellsAreMergedByTheirAge(t *testing.T) {
 	h.grain = 12
 	h.correct(20*sec, amounts{-1, 0, 0}) // it was refused, and cost something
 	h.merge(now)
-	cells := len(h.at)
-	if h.at[0] != sec || h.from[0] != sec || h.at[cells-exactCells] != now-(exactCells-1)*sec || h.from[cells-exactCells] != h.at[cells-exactCells] {
-		t.Errorf("the first cell ends at %v, the 64th before the newest goes from %v to %v", h.at[0], h.from[cells-exactCells], h.at[cells-exactCells])
+	cells := len(h.cells)
+	if h.cells[0].at != sec || h.cells[0].from != sec || h.cells[cells-exactCells].at != now-(exactCells-1)*sec || h.cells[cells-exactCells].from != h.cells[cells-exactCells].at {
+		t.Errorf("the first cell ends at %v, the 64th before the newest goes from %v to %v", h.cells[0].at, h.cells[cells-exactCells].from, h.cells[cells-exactCells].at)
 	}
 	for i := 1; i < cells; i++ {
-		if h.from[i] != h.at[i-1]+sec && h.from[i] != 21*sec {
-			t.Errorf("cell %d goes from %v to %v, and the one before to %v", i, h.from[i], h.at[i], h.at[i-1])
+		if h.cells[i].from != h.cells[i-1].at+sec && h.cells[i].from != 21*sec {
+			t.Errorf("cell %d goes from %v to %v, and the one before to %v", i, h.cells[i].from, h.cells[i].at, h.cells[i-1].at)
 		}
 		if i > cells-exactCells {
 			continue
 		}
-		if float64(h.at[i]-h.at[i-1])*h.grain > float64(now-h.at[i]) && h.from[i] != h.at[i] {
-			t.Errorf("a cell from %v to %v is longer than a 12th of its age", h.from[i], h.at[i])
+		if float64(h.cells[i].at-h.cells[i-1].at)*h.grain > float64(now-h.cells[i].at) && h.cells[i].from != h.cells[i].at {
+			t.Errorf("a cell from %v to %v is longer than a 12th of its age", h.cells[i].from, h.cells[i].at)
 		}
-		if i+1 < cells-exactCells && float64(h.at[i+1]-h.at[i-1])*h.grain <= float64(now-h.at[i+1]) {
-			t.Errorf("cells from %v to %v together are no longer than a 12th of their age", h.from[i], h.at[i+1])
+		if i+1 < cells-exactCells && float64(h.cells[i+1].at-h.cells[i-1].at)*h.grain <= float64(now-h.cells[i+1].at) {
+			t.Errorf("cells from %v to %v together are no longer than a 12th of their age", h.cells[i].from, h.cells[i+1].at)
 		}
 	}
 	if used, spent := h.until(attempts, now), h.until(cost, now); used != n-1 || spent != n {
@@ -120,8 +120,8 @@ func TestCellsAreMergedByTheirAge(t *testing.T) {
 	h = sentEvenly(now, sec, n)
 	h.grain = 1e9
 	h.correct(20*sec, amounts{-1, 0, 0})
-	if h.merge(now); len(h.at) != n-1 || h.until(cost, 19*sec) != 20 || h.until(attempts, 19*sec) != 19 {
-		t.Errorf("a refused attempt has a cell of %d, and %v is spent by the one before", len(h.at), h.until(cost, 19*sec))
+	if h.merge(now); len(h.cells) != n-1 || h.until(cost, 19*sec) != 20 || h.until(attempts, 19*sec) != 19 {
+		t.Errorf("a refused attempt has a cell of %d, and %v is spent by the one before", len(h.cells), h.until(cost, 19*sec))
 	}
 }
 

@@ -194,7 +194,7 @@ func (l *Law) Hold(now time.Duration, cost float64) time.Duration {
 func (l *Law) Sent(now time.Duration, cost float64) {
 	l.clock = max(l.clock, now)
 	now = l.clock
-	if l.h.at == nil {
+	if l.h.cells == nil {
 		l.began, l.freed = now, now
 	}
 	switch {
@@ -271,20 +271,20 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 		l.released(o.Sent)
 	case o.Steady:
 	case l.state == ramping, l.state == holding: // ramping with restored limits, too
-		if l.state == ramping && l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
+		v := l.view()
+		if l.state == ramping && l.ramp.answered(v, o.Sent, float64(l.cfg.Ceiling)) {
 			l.ramp.admitted = l.allAdmitted
 		}
 		for _, x := range l.limits {
 			switch x := x.(type) {
 			case *window:
-				v := l.view()
 				if x.refuted(v) {
 					l.windowToRate(v, x)
 					return
 				}
 				x.answered(v)
 			case *flight:
-				x.answered(l.view())
+				x.answered(v)
 			}
 		}
 	}

@@ -173,7 +173,8 @@ func TestHowABlockBegins(t *testing.T) {
 	}
 	climbing := func(high float64) *rate {
 		r := newRate(0, 10, high)
-		r.cycles, r.since = 3, r.stretch
+		r.cycles = 3
+		r.climb(r.stretch)
 		return r
 	}
 	known := func(cycles int) *rate {

@@ -18,6 +18,7 @@ type rate struct {
 	low, high float64 // attempts a second
 	stretch   float64 // attempts of the climb from low to high
 	since     float64 // admitted since the last refusal of this limit
+	now       float64 // the pace at since, in attempts a second
 	due       time.Duration
 	price     float64       // cost of a refusal, in attempts; worth bounds it from below
 	bursty    bool          // a pace that carried many attempts was a burst's
@@ -63,7 +64,7 @@ func (r *rate) plan(now time.Duration) {
 	}
 	most := min(maxStretch, max(minTest, testWithin.Seconds()*r.low))
 	r.stretch = min(max(2*price/span, minStretch), max(most, 30*price))
-	r.since = 0
+	r.climb(0)
 	r.newest, r.apart = now, 0
 	r.due = now + seconds(1/r.pace())
 }
@@ -78,8 +79,11 @@ func (r *rate) worth() float64 {
 	return max(r.price, refusalTime.Seconds()*r.low)
 }
 
+// climb sets how many attempts were admitted since the last refusal, and the pace.
+func (r *rate) climb(since float64) { r.since, r.now = since, r.paceAt(since) }
+
 // pace returns the current pace, in attempts a second.
-func (r *rate) pace() float64 { return r.paceAt(r.since) }
+func (r *rate) pace() float64 { return r.now }
 
 // paceAt returns the pace after that many attempts since the last refusal.
 func (r *rate) paceAt(since float64) float64 {
@@ -106,13 +110,14 @@ func (r *rate) sent(now time.Duration) {
 	smooth(&r.apart, min(float64(now-r.newest), 2*testedGap*float64(gap)), 0.1)
 	r.newest = now
 	if r.apart < testedGap*float64(gap) { // otherwise another limit delays, and the rate is not tested
-		r.since++
+		r.climb(r.since + 1)
 	}
 	r.due = max(r.due, now-gap/8) + gap
 }
 
 func (r *rate) takeBack() {
-	r.since, r.count = max(0, r.since-1), max(0, r.count-1)
+	r.climb(max(0, r.since-1))
+	r.count = max(0, r.count-1)
 }
 
 // fullness compares the pace with the rate.

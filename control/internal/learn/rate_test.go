@@ -283,11 +283,11 @@ func TestARaisedRateIsNotTheMeanOfTheClimbToIt(t *testing.T) {
 
 func TestMoreInFlightDuringASteepClimbIsNoEvidence(t *testing.T) {
 	r := newRate(0, 5, 20)
-	if r.since = r.stretch; !r.steep() {
+	if r.climb(r.stretch); !r.steep() {
 		t.Error("from 5 to 20 a second is not steep")
 	}
 	r = newRate(0, 10, 10.2)
-	if r.since = r.stretch; r.steep() {
+	if r.climb(r.stretch); r.steep() {
 		t.Error("from 10 to 10.2 a second is steep")
 	}
 	r = newRate(0, 10, 20)
@@ -584,6 +584,7 @@ func TestARefusalOfARate(t *testing.T) {
 	} {
 		r := tt.r
 		r.low, r.high, r.stretch, r.price, r.cycles, r.count = 10, 20, 100, 100, 1, 100+r.count
+		r.climb(r.since)
 		pace := r.pace()
 		r.blame(view{}, refusal{sent: 20 * sec})
 		if r.earlyInRow != tt.early || math.Abs(r.provenPace-tt.proven) > 0.1 || r.refused != 20*sec || r.top != pace || r.climbed != tt.r.since {
@@ -620,7 +621,7 @@ func TestARefusalOfARate(t *testing.T) {
 			t.Errorf("%s: one each %v ns, want a quarter of a second", tt.name, got)
 		}
 		for pace, want := range map[float64]float64{0: nearlyFull, 100: 1} {
-			if r.since = pace * r.stretch; r.fullness(view{}, refusal{}) != want {
+			if r.climb(pace * r.stretch); r.fullness(view{}, refusal{}) != want {
 				t.Errorf("%s: full %v, want %v", tt.name, r.fullness(view{}, refusal{}), want)
 			}
 		}
@@ -728,7 +729,8 @@ func TestWhetherThePaceOrTheMeanPredictsRefusals(t *testing.T) {
 		apart time.Duration // the attempts
 		want  bool
 	}{{5, 90 * ms, false}, {6, 90 * ms, true}, {100, 57400 * time.Microsecond, true}, {100, 57500 * time.Microsecond, false}} {
-		r := &rate{low: 10, high: 20, stretch: 100, since: tt.since, apart: float64(tt.apart)}
+		r := &rate{low: 10, high: 20, stretch: 100, apart: float64(tt.apart)}
+		r.climb(tt.since)
 		if got := r.steep(); got != tt.want {
 			t.Errorf("after %v attempts %v apart: steep %v", tt.since, tt.apart, got)
 		}

@@ -158,7 +158,7 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		want   Found
 	}{
 		{"nothing", nil, nil, Found{}},
-		{"what delays most", []limit{&rate{low: 2, high: 3, stretch: 1}, sized(window{low: time.Minute, high: time.Minute, hits: 4}), &flight{size: 4}}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
+		{"what delays most", []limit{newRate(0, 2, 3), sized(window{low: time.Minute, high: time.Minute, hits: 4}), &flight{size: 4}}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
 		{"an advertised one", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(*advertised) {}, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h"}},
 		{"one that delays less", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(a *advertised) { a.window = time.Minute }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
 		{"the first of two that delay as much", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4}), sized(window{low: time.Minute, high: time.Minute, hits: 4, even: true})}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},

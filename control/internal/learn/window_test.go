@@ -363,8 +363,8 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		w := known
 		tt.do(&w)
 		h := sentEvenly(100*sec, 100*ms, 200)
-		for i := range h.sum {
-			h.sum[i][cost] *= 2
+		for i := range h.cells {
+			h.cells[i].sum[cost] *= 2
 		}
 		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 98100*ms + tt.last, release: 98100*ms + tt.release, refusals: 1}
 		v := view{now: b.release, h: h, mean: amounts{1, 2, 0}}
