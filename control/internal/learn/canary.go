@@ -28,9 +28,18 @@ func (l *Law) plan(f refusal) {
 	if l.unsure(f) {
 		wait = min(wait, max(maxUnsure, (l.clock-b.noticed)/2))
 	}
-	wait = max(l.refill(wait), asked)
+	if l.starved(f) {
+		wait = b.starvedWait(wait)
+	} else {
+		wait = l.refill(wait)
+	}
+	wait = max(wait, asked)
 	if b.refusals > 1 && !b.outage {
-		wait += b.apart(l.clock, wait)
+		far := wait
+		if l.starved(f) {
+			far = min(far, starvedApart) // several leave a long silence if they go together
+		}
+		wait += b.apart(l.clock, far)
 	}
 	b.wait = max(min(wait, maxSilence), asked)
 	b.resume = l.clock + b.wait
@@ -289,16 +298,33 @@ func (l *Law) refill(wait time.Duration) time.Duration {
 	}
 	wait = max(wait, l.allBack()-l.clock) // less is left than expected: refusals may count
 	if !b.punished {                      // others came first
-		wait = min(wait, max(b.contended(), 2*(l.advertised(l.clock, 1)-l.clock)))
+		wait = min(max(wait, l.sought), max(b.contended(l.sought), 2*(l.advertised(l.clock, 1)-l.clock)))
 	}
 	return wait
 }
 
+// starved reports whether a limit refuses a client that was refused more often than admitted, in
+// all: others used it up, or a ban began before.
+func (l *Law) starved(f refusal) bool {
+	return l.allAdmitted < float64(l.allRefused) && !l.block.outage && (f.limited || f.wait > 0 || l.block.explained) // else it may be an outage
+}
+
+// starvedWait returns the wait of such a client. What it sent is no clue, and each of its canaries may
+// lengthen the ban, also for others: no ban is longer than penaltyLongest, but several clients may
+// never leave so long a silence.
+func (b *block) starvedWait(wait time.Duration) time.Duration {
+	if b.refusals == 1 {
+		return max(wait, firstCanary)
+	}
+	return max(wait, min(starvedGrowth*b.wait, max(penaltyLongest, min(2*b.wait, starvedLongest))))
+}
+
 // contended returns the longest wait after a canary that found an advertised limit used up
-// by others. It doubles after every second refusal: each is due to chance, and asking rarely
-// finds room as likely as asking often.
-func (b *block) contended() time.Duration {
-	return min(minContended<<min(b.refusals/2-1, 8), maxContended)
+// by others, from a least one on. It doubles after every second refusal: each is due to chance, and
+// asking rarely finds room as likely as asking often.
+func (b *block) contended(least time.Duration) time.Duration {
+	least = max(minContended, least)
+	return min(least<<min(b.refusals/2-1, 8), max(maxContended, least))
 }
 
 // apart returns a delay after a refused canary, to separate clients that were refused

@@ -11,6 +11,11 @@ import (
 func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	now := time.Duration(0)
+	for range 40 {
+		l.Sent(now, 1)
+		now += ms
+		l.Observe(Outcome{Sent: now - ms, Now: now, Class: Admitted})
+	}
 	for n := range 40 {
 		at := l.Hold(now, 1)
 		low, high := sec, minContended
@@ -18,7 +23,7 @@ func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 		case n > 11:
 			low, high = maxContended, maxContended
 		case n > 5:
-			low, high = minContended<<(n/2-1), minContended<<(n/2-1)
+			low, high = minContended<<(n/2-2), minContended<<(n/2-1) // a usual window may end sooner
 		case n > 4:
 			low, high = minContended, 2*minContended
 		}
@@ -32,9 +37,17 @@ func TestALimitThatOthersUseUpIsProbedRepeatedly(t *testing.T) {
 		l.Observe(Outcome{Sent: now - ms, Now: now, Class: Refused, RetryAfter: sec})
 	}
 	for n, want := range map[int]time.Duration{2: 10 * sec, 3: 10 * sec, 4: 20 * sec, 5: 20 * sec, 6: 40 * sec, 8: 80 * sec, 10: 160 * sec, 12: 5 * time.Minute, 99: 5 * time.Minute} {
-		if got := (&block{refusals: n}).contended(); got != want {
+		if got := (&block{refusals: n}).contended(0); got != want {
 			t.Errorf("after %d refusals the next canary goes after %v, want %v", n, got, want)
 		}
+	}
+	for n, want := range map[int]time.Duration{2: 90 * sec, 3: 90 * sec, 4: 180 * sec, 6: 5 * time.Minute, 99: 5 * time.Minute} {
+		if got := (&block{refusals: n}).contended(90 * sec); got != want {
+			t.Errorf("after %d refusals where 90 s found room the next canary goes after %v, want %v", n, got, want)
+		}
+	}
+	if got := (&block{refusals: 9}).contended(time.Hour); got != time.Hour {
+		t.Errorf("where an hour found room the next canary goes after %v", got)
 	}
 }
 
@@ -52,6 +65,7 @@ func TestWhenACanaryGoes(t *testing.T) {
 		l.expect(40 * sec)
 		l.freed, l.block.refusals, l.block.wait = 65*sec, 2, 9*sec
 	}
+	never := func(l *Law) { l.allAdmitted, l.allRefused, l.block.wait = 1, 2, 2*sec }
 	for _, tt := range []struct {
 		name     string
 		do       []func(*Law)
@@ -117,10 +131,21 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"an advertised limit that explains nothing", []func(*Law){sliding(1), func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
 		{"nor holds back for long", []func(*Law){sliding(1), func(l *Law) { l.block.refusals, l.block.wait = 2, 20*sec }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
 		{"one that explains it has room", []func(*Law){sliding(1), func(l *Law) { l.block.explained = true }}, refusal{limited: true}, 120 * ms, 120 * ms, 0},
+		{"once a canary was refused, half of what found room last time", []func(*Law){sliding(1), func(l *Law) {
+			l.sought, l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape = 70*sec, true, 2, sec, fixed
+		}}, refusal{limited: true}, 70 * sec, 0, 7 * sec},
+		{"more often refused than admitted, not at once", []func(*Law){sliding(1), never, func(l *Law) { l.block.explained = true }}, refusal{limited: true}, sec, 120 * ms, 0},
+		{"then five times later", []func(*Law){never, func(l *Law) { l.block.refusals = 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
+		{"up to a quarter of an hour", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 4*time.Minute }}, refusal{limited: true}, 15 * time.Minute, 0, 7 * sec},
+		{"then twice as late", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 15*time.Minute }}, refusal{limited: true}, 30 * time.Minute, 0, 7 * sec},
+		{"up to an hour", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 45*time.Minute }}, refusal{limited: true}, time.Hour, 0, 7 * sec},
+		{"also if others use it up", []func(*Law){sliding(1), never, func(l *Law) { l.block.explained, l.block.refusals, l.block.wait = true, 2, 30*sec }}, refusal{}, 150 * sec, 0, 7 * sec},
+		{"as often admitted", []func(*Law){never, func(l *Law) { l.allRefused, l.block.refusals, l.block.wait = 1, 2, 20*sec }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
 		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, soonest: sec, expected: 7 * sec, lastWait: 8 * sec}
+		l.allAdmitted = 99
 		for _, do := range tt.do {
 			do(l)
 		}
@@ -376,5 +401,16 @@ func TestANewWaitIsNotAimedAtTheMinute(t *testing.T) {
 	l.block = block{refusals: 2, aimed: true}
 	if l.plan(refusal{wait: 10 * sec}); l.block.aimed {
 		t.Error("the delay that separates clients is that of a canary that goes when a minute ends")
+	}
+}
+
+func TestCanariesOfClientsThatWereHardlyAdmittedGoTogether(t *testing.T) {
+	for i := range time.Duration(50) {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.allRefused, l.clock = 3, 100*sec+i*ms
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 2, wait: 15 * time.Minute}
+		if l.plan(refusal{sent: l.clock, now: l.clock, limited: true}); l.block.wait < 30*time.Minute || l.block.wait > 30*time.Minute+10*sec {
+			t.Fatalf("after %v, want half an hour and up to ten seconds", l.block.wait)
+		}
 	}
 }

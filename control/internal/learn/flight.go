@@ -14,7 +14,7 @@ type flight struct {
 	over      float64 // answers while more than size were in flight, in this test
 	soonInRow int     // consecutive refusals soon after one another
 	was       *rate   // the rate that was held before
-	proven    float64 // the size that it was first held with, or that a test confirmed
+	proven    float64 // the size that it was first held with, or a larger one that a test confirmed
 }
 
 func (x *flight) free(v view, _ float64) time.Duration {
@@ -38,7 +38,7 @@ func (x *flight) answered(v view) {
 	}
 	if x.untested > x.testAfter && v.calm() > testAfterBlocks && x.over >= x.extra {
 		x.size += x.extra // the tested size is confirmed
-		x.proven = x.size
+		x.proven = max(x.proven, x.size)
 		x.extra = max(1, x.size/20)
 		x.untested, x.over = x.testAfter/2, 0
 	}
@@ -55,7 +55,12 @@ func (x *flight) fullness(_ view, f refusal) float64 {
 }
 
 func (x *flight) blame(v view, f refusal) {
+	// What a block costs, in attempts, is gained again by one more in flight after so many.
+	worth := x.size * x.size * max(1, v.lastBlock) * 1e9 / v.latency
 	switch soon := x.untested < soonRefused*x.size; {
+	case x.extra > 0 && x.over > worth:
+		x.size += x.extra
+		x.proven = max(x.proven, x.size)
 	case x.extra > 0:
 		x.testAfter = min(maxTest, 2*x.testAfter)
 	case soon:

@@ -207,10 +207,12 @@ func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
 		{"soon, with fewer in flight", flight{size: 20, untested: 99}, 15, flight{size: 13, soonInRow: 1}},
 		{"one always goes", flight{size: 1, untested: 50}, 0, flight{size: 1}},
 		{"in a test: the next one comes later", flight{size: 10, extra: 1, testAfter: 500, untested: 300, soonInRow: 1}, 10, flight{size: 10, testAfter: 1000, soonInRow: 1}},
+		{"unless it carried as many as a block of a second and the refused size cost", flight{size: 10, proven: 10, extra: 1, testAfter: 500, untested: 300, over: 101}, 10, flight{size: 11, proven: 11, testAfter: 500}},
+		{"but not with fewer", flight{size: 10, proven: 10, extra: 1, testAfter: 500, untested: 300, over: 100}, 10, flight{size: 10, proven: 10, testAfter: 1000}},
 		{"up to a bound", flight{size: 10, extra: 1, testAfter: 3000}, 10, flight{size: 10, testAfter: maxTest}},
 	} {
 		got := tt.x
-		if got.blame(view{}, refusal{others: tt.others}); got != tt.want {
+		if got.blame(view{latency: 1e9, lastBlock: 0.5}, refusal{others: tt.others}); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -220,11 +222,13 @@ func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
 	for _, tt := range []struct {
 		size, to float64
 		wrong    bool
+		still    bool // after a test that confirmed one more
 	}{
-		{20, 13, false},
-		{20, 12, true},
-		{3, 2, false},
-		{2, 1, false},
+		{20, 15, false, false},
+		{20, 14, true, false},
+		{20, 13, true, true},
+		{3, 2, false, false},
+		{2, 1, false, false},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.out.add(0, int(tt.size))
@@ -239,8 +243,8 @@ func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
 		}
 		x.extra, x.untested, x.over = 1, x.testAfter+1, 1
 		x.answered(view{open: time.Hour})
-		if x.wrong() {
-			t.Errorf("%v in flight: wrong although a test confirmed %v", tt.size, x.size)
+		if x.wrong() != tt.still {
+			t.Errorf("%v in flight, and a test confirmed %v: wrong is %v, want %v", tt.size, x.size, x.wrong(), tt.still)
 		}
 	}
 }

@@ -113,15 +113,6 @@ func (h *history) used(u unit, t, length time.Duration) float64 {
 	return max(0, h.until(u, t)-h.until(u, t-length))
 }
 
-// peak returns the largest amount sent in any such length of time since an instant.
-func (h *history) peak(u unit, length, since time.Duration) float64 {
-	most := 0.0
-	for i := len(h.cells) - 1; i >= 0 && h.cells[i].at > since; i-- {
-		most = max(most, h.cells[i].sum[u]-h.until(u, h.cells[i].at-length))
-	}
-	return most
-}
-
 // newest returns when the newest given amount of a unit, up to t, began.
 func (h *history) newest(u unit, t time.Duration, amount float64) time.Duration {
 	return h.reached(u, h.until(u, t)-amount)

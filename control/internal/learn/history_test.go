@@ -245,13 +245,6 @@ func TestAHistoryIsExactWhileItIsShortOrEven(t *testing.T) {
 				}
 			}
 		}
-		most, since := 0.0, r.at[tt.n/3]
-		for _, at := range r.at[tt.n/3+1:] {
-			most = max(most, r.until(cost, at)-r.until(cost, at-now/7))
-		}
-		if got := h.peak(cost, now/7, since); math.Abs(got-most) > map[bool]float64{true: 6}[tt.even]+1e-6 {
-			t.Errorf("%d attempts: a peak of %v in %v since %v, want %v", tt.n, got, now/7, since, most)
-		}
 	}
 }
 
@@ -277,18 +270,9 @@ func TestWhatIsKnownWithinACell(t *testing.T) {
 			t.Errorf("%v was sent by %v, want %v", sum, got, want)
 		}
 	}
-	if got := h.peak(cost, sec/2, -1); got != 20 {
-		t.Errorf("a peak of %v, want 20", got)
-	}
 	h.correct(last, amounts{-1, -10, 0}) // it was refused
 	if got := h.until(attempts, last-1); got != 2 {
 		t.Errorf("after a refusal %v attempts, want 2", got)
-	}
-	h = history{}
-	h.add(sec, amounts{1, 30, 0})
-	h.add(2*sec, amounts{1, 10, 0})
-	if got := h.peak(cost, sec/2, -1); got != 30 {
-		t.Errorf("a peak of %v at the beginning, want 30", got)
 	}
 	var c crowd
 	c.sent(0)

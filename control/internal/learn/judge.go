@@ -26,7 +26,7 @@ func (l *Law) ended(v view) {
 	case b.explained:
 		l.penalty.endedExplained(b)
 		l.void(v.now)
-	case l.holdPeriod(v) || l.holdFitted(v): // the last blocks together show a window
+	case l.holdPeriod(v): // the last blocks together show a window
 	default:
 		l.judge(v)
 		l.rateEnded(v)
@@ -36,10 +36,22 @@ func (l *Law) ended(v view) {
 	}
 }
 
-// count notes how long the block was.
+// count notes how long the block was, and of what kind.
 func (l *Law) count(now time.Duration) {
 	b := &l.block
-	l.lastRelease, l.lastBlock = now, b.release-b.noticed
+	took := b.release - b.noticed
+	switch {
+	case !b.outage, b.began-l.lastRelease > oftenApart*max(l.lastBlock, took):
+		l.often = 0
+	default:
+		l.often++
+	}
+	if b.explained {
+		if l.sought /= 2; b.refusals > 2 {
+			l.sought = max(l.sought, b.wait/2)
+		}
+	}
+	l.lastRelease, l.lastBlock = now, took
 	if b.refusals > 1 {
 		l.brief = 0
 	} else {
@@ -142,20 +154,6 @@ func (l *Law) rateEnded(v view) {
 	}
 }
 
-// blameOtherUnit attributes a refusal that no window explains to one that explains it in
-// another unit.
-func (l *Law) blameOtherUnit(v view, f refusal) {
-	b := &l.block
-	if b.blamed != nil && !isRate(b.blamed) {
-		return
-	}
-	for _, x := range l.limits {
-		if w, ok := x.(*window); ok && w.recounted(v, f) {
-			b.blamed = w
-		}
-	}
-}
-
 // blameCounted attributes a refusal to a window that the provider counts in periods, if that
 // explains it and the last block, or as many blocks as it takes to rule out chance. If the
 // window would have been full anyway, it has to explain two at least.
@@ -214,29 +212,6 @@ func (l *Law) holdPeriod(v view) bool {
 	return true
 }
 
-// holdFitted looks for a window that explains the last blocks, unless held windows do, and
-// holds it instead of a rate.
-func (l *Law) holdFitted(v view) bool {
-	b := &l.block
-	if b.blamed != nil && !isRate(b.blamed) || l.penalty.on() {
-		return false
-	}
-	if l.episodes == nil {
-		l.episodes = &episodes{}
-	}
-	l.episodes.add(v, b)
-	u, length, size, ok := l.episodes.window(v)
-	if !ok {
-		return false
-	}
-	l.remove(isRate)
-	w := newWindow(v.now, amounts{}, length, length, length, length, b.pace)
-	w.unit, w.size[u], w.lone, w.hits = u, size, false, foundHits
-	l.hold(w)
-	l.episodes = nil
-	return true
-}
-
 // suggestsFlight reports whether the refusals are evidence enough for a limit on attempts in flight.
 func (l *Law) suggestsFlight(b *block) bool {
 	others := l.out.others(b.began)
@@ -278,7 +253,7 @@ func (l *Law) dropFlight(v view, x *flight) {
 	l.drop(x)
 	l.crowd.wrong++
 	l.crowd.evidence = 0
-	if x.was == nil {
+	if x.was == nil || l.rate() != nil {
 		l.holdRate(v, &l.block)
 		return
 	}

@@ -95,6 +95,7 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 		{"four are not", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec)), func(l *Law) { l.hold(sized(4, sec)) },
 			"1.00-2.00/s, 1 of unit 0 in 1.0s-1.0s, 2 of unit 0 in 1.0s-1.0s, 4 of unit 0 in 1.0s-1.0s"},
 		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
+		{"unless another was found meanwhile", law(&flight{size: 3, was: newRate(0, 1, 2)}, newRate(0, 5, 6)), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "5.00-6.00/s"},
 		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
 		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
 		{"or that of a window", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.view(), 3) }, "2.40-3.00/s"},
@@ -268,6 +269,29 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		}
 		if l.blips != blips || l.brief != brief || l.refuted != refuted || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
 			t.Errorf("%s: %d blips, %d brief ones, %d refuted, the last release at %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, blips, brief, refuted, l.clock)
+		}
+	}
+}
+
+func TestBlocksAreCounted(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		b      block
+		often  int
+		sought time.Duration
+	}{
+		{"another outage, soon after the last", block{began: 139 * sec, noticed: 139 * sec, release: 147 * sec, outage: true, refusals: 1}, 3, 80 * sec},
+		{"five lengths of this one later", block{began: 140 * sec, noticed: 140 * sec, release: 148 * sec, outage: true, refusals: 1}, 3, 80 * sec},
+		{"or of the one before", block{began: 150 * sec, noticed: 150 * sec, release: 151 * sec, outage: true, refusals: 1}, 3, 80 * sec},
+		{"long after it", block{began: 151 * sec, noticed: 151 * sec, release: 152 * sec, outage: true, refusals: 1}, 0, 80 * sec},
+		{"no outage", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 9, wait: 300 * sec}, 0, 80 * sec},
+		{"others use a limit less", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 2, wait: 300 * sec, explained: true}, 0, 40 * sec},
+		{"or not", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 3, wait: 300 * sec, explained: true}, 0, 150 * sec},
+	} {
+		l := Law{often: 2, sought: 80 * sec, lastRelease: 100 * sec, lastBlock: 10 * sec, block: tt.b}
+		l.count(tt.b.release)
+		if l.often != tt.often || l.sought != tt.sought {
+			t.Errorf("%s: %d often, %v sought; want %d, %v", tt.name, l.often, l.sought, tt.often, tt.sought)
 		}
 	}
 }
@@ -454,103 +478,6 @@ func TestABlockWithAnotherCauseEndsTheCycleOfARate(t *testing.T) {
 		l.ended(l.view())
 		if void := r.cycles == 0; void != tt.void || r.released != l.clock || r.refused != 0 || r.count != 0 {
 			t.Errorf("%s: cycle dropped %v, began at %v; %+v", tt.name, void, r.released, r)
-		}
-	}
-}
-
-// Five blocks were explained by a window of 100 attempts in the 13th length, and so is a sixth
-// one, which began at 110 s.
-func TestAWindowThatWasFittedReplacesARate(t *testing.T) {
-	const fitted = "100 of unit 0 in 8.9s-8.9s"
-	other := &window{size: amounts{9, 9, 0}, low: 100 * sec, high: 100 * sec, raise: 1, hits: sureHits}
-	for _, tt := range []struct {
-		name   string
-		do     func(*Law)
-		want   string
-		blocks int // that are known then; 0 once they have been explained
-		freed  time.Duration
-	}{
-		{"a rate was blamed", func(*Law) {}, "9 of unit 0 in 100.0s-100.0s, " + fitted, 0, 0},
-		{"nothing was", func(l *Law) { l.limits, l.block.blamed = nil, nil }, fitted, 0, 0},
-		{"a window was", func(l *Law) { l.limits, l.block.blamed = []limit{other}, other }, "9 of unit 0 in 100.0s-100.0s", 5, 0},
-		{"there is a penalty", func(l *Law) { l.penalty.length = sec }, "8.00-9.00/s, 9 of unit 0 in 100.0s-100.0s", 5, 0},
-		{"it is the first block", func(l *Law) { l.episodes = nil }, "8.00-9.00/s, 9 of unit 0 in 100.0s-100.0s", 1, 0},
-		{"a long block", func(l *Law) { l.block.refusals, l.block.release = 2, 115*sec }, "9 of unit 0 in 100.0s-100.0s, " + fitted, 0, 115 * sec},
-	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		l.h = *sentEvenly(110*sec, 89*ms, 100)
-		es := &episodes{n: 5, last: 100 * sec}
-		for j := range es.n {
-			e := &es.ring[j]
-			e.n, e.whole, e.refused = 250, 10, time.Duration(j)*sec
-			for u := range units {
-				for i := range lengths {
-					e.least[u][i], e.most[u][i] = float32(200+150*(j%2)), float32(200+150*(j%2))
-				}
-			}
-			e.least[attempts][12], e.most[attempts][12] = 100, 101
-		}
-		es.ring[4].n = 500 // unlike a rate
-		l.limits, l.episodes = []limit{newRate(0, 8, 9), other}, es
-		l.block = block{began: 110 * sec, noticed: 110 * sec, lastRefused: 110 * sec, release: 110*sec + 10*ms, refusals: 1, pace: 7, blamed: l.limits[0]}
-		tt.do(l)
-		l.clock = l.block.release
-		l.spans.n = 0
-		before := *es
-		holds := l.holdFitted(l.view())
-		known := 0
-		if l.episodes != nil {
-			known = l.episodes.n
-		}
-		if got := held(l); got != tt.want || known != tt.blocks || holds != strings.HasSuffix(got, fitted) {
-			t.Errorf("%s: %v, holds %q and knows %d blocks, want %q and %d", tt.name, holds, got, known, tt.want, tt.blocks)
-		}
-		if !holds {
-			continue
-		}
-		if w := l.limits[len(l.limits)-1].(*window); w.hits != foundHits || w.lone || w.from != l.clock || w.pace != 7 || w.floor != w.high {
-			t.Errorf("%s: %+v", tt.name, w)
-		}
-		*es = before // the same, with what else follows from the end of a block
-		r := newRate(0, 8, 9)
-		l.limits, l.episodes, l.block.blamed, l.freed = []limit{r}, es, r, 0
-		l.ended(l.view())
-		if got := held(l); got != fitted || l.freed != tt.freed {
-			t.Errorf("%s: afterwards it holds %q, freed at %v; want %v", tt.name, got, l.freed, tt.freed)
-		}
-	}
-}
-
-// Forty attempts of cost 10 in a minute: a window of 420 of cost is full, and one of 100 attempts
-// is not.
-func TestARefusalThatAWindowExplainsInAnotherUnit(t *testing.T) {
-	minute := func() *window {
-		return &window{size: amounts{100, 420, 0}, off: amounts{0.05, 0.05, 0}, low: time.Minute, high: time.Minute, raise: 1}
-	}
-	for _, tt := range []struct {
-		name   string
-		limits []limit
-		blamed int
-		want   int
-	}{
-		{"nothing was blamed", []limit{minute()}, -1, 0},
-		{"a rate was", []limit{newRate(0, 8, 9), minute()}, 0, 1},
-		{"a limit in flight was", []limit{&flight{size: 9}, minute()}, 0, 0},
-		{"the window itself was", []limit{minute()}, 0, 0},
-		{"none explains it", []limit{newRate(0, 8, 9), &window{size: amounts{100, 100, 0}, low: time.Minute, high: time.Minute}}, -1, -1},
-	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		l.h.add(sec, amounts{40, 400, 0})
-		l.mean = amounts{1, 10, 0}
-		l.limits, l.block.blamed = tt.limits, nth(tt.limits, tt.blamed)
-		l.blameOtherUnit(l.view(), refusal{sent: 10 * sec, cost: 10})
-		if l.block.blamed != nth(tt.limits, tt.want) {
-			t.Errorf("%s: blamed %v, want limit %d", tt.name, l.block.blamed, tt.want)
-		}
-		for i, x := range l.limits {
-			if w, ok := x.(*window); ok && (w.unit == cost) != (tt.blamed != tt.want && i == tt.want) {
-				t.Errorf("%s: limit %d is of unit %d", tt.name, i, w.unit)
-			}
 		}
 	}
 }

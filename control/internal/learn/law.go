@@ -9,7 +9,6 @@
 //	history   what was sent, and how much of each unit in any stretch of time
 //	rate      a pace that is known to lie between two others, and the climb before that
 //	window    so many units in any stretch of one length, whatever the length
-//	episodes  windows of any length and unit in which as much was in use at each refusal
 //	period    windows that begin anew at fixed instants, or are counted in periods (spans)
 //	flight    so many attempts under way at once
 //	block     the silence after a refusal
@@ -95,14 +94,13 @@ type Law struct {
 	allAdmitted float64 // attempts admitted, in all
 	allRefused  int     // attempts refused, in all
 
-	ramp     ramp
-	limits   []limit
-	block    block
-	penalty  penalty
-	episodes *episodes // nil at the start
-	spans    spans
-	headers  []advertised
-	likely   *candidates
+	ramp    ramp
+	limits  []limit
+	block   block
+	penalty penalty
+	spans   spans
+	headers []advertised
+	likely  *candidates
 
 	epoch       time.Duration // refusals of attempts sent until then are already counted
 	freed       time.Duration // the last release of a long block; before any, the first attempt
@@ -113,6 +111,8 @@ type Law struct {
 	named       waits         // how far those are right
 	refuted     int           // windows that were refuted
 	blips       int           // outages that ended at the first canary
+	often       int           // consecutive blocks that were taken for outages, each soon after the one before
+	sought      time.Duration // half of the wait that found room again in a limit that others use up, less with each block that needed none
 	silence     time.Duration // how long nothing was sent before the release of the last long block in which a canary was refused, or of the first one
 	meanLong    time.Duration // recent length of long blocks
 	weighed     int           // refusals that were weighed as evidence for a limit on attempts in flight
@@ -301,7 +301,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	l.crowd.takeBack(l.out.others(o.Sent))
 	b := &l.block
 	if isCanary && b.doubted {
-		l.named.unit = 1
+		l.named.denied(o.RetryAfter)
 		b.refusals-- // as if it had waited from the start
 	}
 	var doubted bool
@@ -366,7 +366,6 @@ func (l *Law) blocked(f refusal) {
 	}
 	l.crowd.refused(f.others, most)
 	l.weighed++
-	l.blameOtherUnit(v, f)
 	l.blameCounted(v, f)
 	if b.blamed != nil {
 		b.blamed.blame(v, f)
@@ -376,9 +375,9 @@ func (l *Law) blocked(f refusal) {
 // outage reports whether a refusal comes from a provider in trouble: the provider does not
 // usually refuse this way, or it had just reported enough remaining units, or it names a limit
 // otherwise, and the refusal does not depend on the amount sent; and most outages do not end at
-// the first canary.
+// the first canary, nor come again soon.
 func (l *Law) outage(f refusal) bool {
-	if f.limited || f.wait > 0 || l.blips >= maxBlips {
+	if f.limited || f.wait > 0 || l.blips >= maxBlips || l.often >= maxOften {
 		return false
 	}
 	if l.limited || l.givesWaits || l.block.refusals > 1 {

@@ -18,7 +18,7 @@ type limit interface {
 	// fullness returns the part of the limit that was in use at a refusal.
 	fullness(v view, f refusal) float64
 	// blame learns from a refusal that is attributed to this limit: one at which it was
-	// nearly full, by fullest, or that it explains in another unit or counted in periods.
+	// nearly full, by fullest, or that it explains counted in periods.
 	// To a rate all are attributed that no other limit explains.
 	blame(v view, f refusal)
 	// interval returns the sustained interval, in nanoseconds.

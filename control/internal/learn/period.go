@@ -13,8 +13,7 @@ type span struct {
 }
 
 // spans are the newest blocks. They reveal a window with fixed start times, since all of
-// them end at such times: the instants at which blocks end are what counts here, and in
-// episodes what was in use when they began.
+// them end at such times.
 type spans struct {
 	ring [5]span // the newest first
 	n    int
@@ -39,7 +38,7 @@ type period struct {
 // before.
 func (s *spans) period(v view) (period, bool) {
 	for _, length := range v.likely.lengths() {
-		if m, ok := s.match(v, length, true); ok {
+		if m, ok := s.match(v, length, true); ok && m.chance <= clockOdds {
 			return period{length, length, m.size, !m.slides}, true
 		}
 	}
@@ -56,7 +55,7 @@ func (s *spans) period(v view) (period, bool) {
 				if !ok {
 					continue
 				}
-				if m.off < best.off || m.off == best.off && length > found.length {
+				if m.chance <= periodOdds && (m.off < best.off || m.off == best.off && length > found.length) {
 					best, found = m, period{low: length, length: length, size: m.size}
 				} else if m.off == best.off && length > found.length*3/4 && length < found.low {
 					found.low = length
@@ -71,6 +70,7 @@ func (s *spans) period(v view) (period, bool) {
 type match struct {
 	size   float64
 	off    float64 // relative disagreement of the blocks
+	chance float64 // of such an agreement without a limit
 	slides bool    // a sliding window would explain the ends of the blocks too
 }
 
@@ -78,9 +78,9 @@ type match struct {
 // they do not, or if there are too few blocks. The windows begin by the wall clock, or at
 // the release before.
 func (s *spans) match(v view, length time.Duration, clock bool) (match, bool) {
-	n, odds := s.n, clockOdds
+	n := s.n
 	if !clock {
-		n, odds = s.n-1, periodOdds
+		n--
 	}
 	if n < 2 {
 		return match{}, false
@@ -109,7 +109,7 @@ func (s *spans) match(v view, length time.Duration, clock bool) (match, bool) {
 	if v.likely.has(length) {
 		chance, kept = 0, kept+1 // the owner vouches for it
 	}
-	if chance > odds || kept < 2 || most < 2 || most-least > max(1, most/30) {
+	if kept < 2 || most < 2 || most-least > max(1, most/30) {
 		return match{}, false
 	}
 	phase := v.phase
@@ -124,7 +124,7 @@ func (s *spans) match(v view, length time.Duration, clock bool) (match, bool) {
 		}
 		end -= length
 	}
-	m := match{most, (most - least) / most, true}
+	m := match{most, (most - least) / most, chance, true}
 	for i := range s.n {
 		x := &s.ring[i]
 		at := v.h.newest(attempts, x.refused, most) + length

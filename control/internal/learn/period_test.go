@@ -159,6 +159,9 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 		// A history counts from instant 0 on.
 		v := view{now: max(tt.now, s.ring[0].high), h: h, mean: amounts{1, 1, 0}}
 		m, ok := s.match(v, tt.length, tt.clock)
+		if odds := map[bool]float64{true: clockOdds, false: periodOdds}[tt.clock]; m.chance > odds {
+			ok = false
+		}
 		if ok != (tt.size > 0) || ok && (m.size != tt.size || math.Abs(m.off-tt.off) > 1e-9 || m.slides != tt.slides) {
 			t.Errorf("%s: %v, %+v; want %v, %v off, slides %v", tt.name, ok, m, tt.size, tt.off, tt.slides)
 		}

@@ -97,6 +97,10 @@ const (
 	// A canary goes 1/latestSlack of the length after an unsettled window ends at the latest: half
 	// of the error with which a length is settled.
 	latestSlack = 50
+	// The size of a window may be known up to this part only.
+	sizeError = 0.98
+	// Attempts count for up to 1/maxSlack of its length longer, since some arrive late.
+	maxSlack = 50
 	// Windows start with the clock, or periodically since a release, if it is less likely than
 	// this that blocks end so by chance.
 	clockOdds, periodOdds = 0.2, 0.05
@@ -116,7 +120,7 @@ const (
 	fewUnits = 4.0
 	// A window that explained this many refusals is not dropped in favour of another limit.
 	sureHits = 4
-	// One that was found from several blocks together begins as if it had explained this many.
+	// One that was found with fixed instants begins as if it had explained this many.
 	foundHits = 5
 	// A test of a limit starts after firstTest attempts without a refusal, after fewer if a
 	// window is small. After each failure it starts testGrowth times later, twice as late for a
@@ -132,13 +136,6 @@ const (
 	// A window is tested after this time, whatever failed before, if this many attempts
 	// were sent meanwhile. Both bound the climb of a rate, too.
 	testWithin, minTest = 15 * time.Minute, 1000.0
-
-	// A window is found in this many blocks if they disagree with a rate by at least this
-	// part, and with the window by at most that part. Lengths are tried in steps.
-	minEpisodes               = 5
-	minFitted                 = 10.0 // fewer attempts agree by chance
-	minUnlikeRate, likeWindow = 0.06, 0.012
-	lengthStep                = 1.2
 
 	// A window is counted in periods if at each refusal as much was in use, up to this error,
 	// and at least this much: smaller ones agree by chance.
@@ -183,7 +180,7 @@ const (
 	// more. So it is once refusals have lowered its size by the part maxFall and one more: they
 	// come at all sizes, as those of a small burst do.
 	soonRefused, soonCut, maxSoon = 5.0, 0.1, 3
-	maxFall                       = 0.3
+	maxFall                       = 0.2
 	doubtedEvidence               = 4.0
 
 	// Block.
@@ -197,6 +194,10 @@ const (
 	maxBrief                  = 4
 	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
+	// And starvedGrowth times for a client that was refused more often than admitted.
+	// After penaltyLongest it is twice the last one, up to starvedLongest.
+	// Its canaries are delayed like those of a wait of at most starvedApart.
+	starvedGrowth, starvedLongest, starvedApart = 5, time.Hour, 40 * time.Second
 	// And always canaryHurry times if a window that had ended by now would allow fewer than
 	// this many attempts a second: a ban is more likely, and each canary lengthens it. For
 	// larger windows the wait would be too long.
@@ -204,9 +205,10 @@ const (
 	// After a refused canary the next one is delayed by up to this part of the wait.
 	canaryApart = 0.25
 	// Such a wait, or a longer one, may be in milliseconds instead of seconds: the bound on
-	// advertised waits has cut it to a day. The first time, a canary finds out.
+	// advertised waits has cut it to a day. The first time, canaries find out.
 	unbelievable, millisPerSecond = 24 * time.Hour, 1000
-	saneWaits                     = 2 // after this many other waits it is not doubted
+	// After saneWaits other waits one is not doubted that is at most farLonger times as long.
+	saneWaits, farLonger = 2, 60
 	// So may one that is longer than any penalty and does not end within this time of an
 	// instant at which a usual window ends.
 	usualEnd = 5 * time.Second
@@ -265,6 +267,8 @@ const (
 	// After this many outages that ended at the first canary, this is how the provider
 	// refuses.
 	maxBlips = 3
+	// And after so many in a row, each within oftenApart lengths of the one before or of its own.
+	maxOften, oftenApart = 3, 5
 
 	// Advertised limits.
 

@@ -5,8 +5,10 @@ import "time"
 // waits records whether advertised waits are right. Some providers send milliseconds
 // instead of seconds.
 type waits struct {
-	unit float64 // divisor of waits; 0 if unknown
-	sane int     // blocks with a plausible wait
+	unit    float64       // divisor of waits; 0 if unknown
+	sane    int           // blocks with a plausible wait
+	longest time.Duration // of those waits
+	tried   time.Duration // when the next canary of a wait that may have been cut goes
 	// lengthened says that attempts of a burst were refused with longer and longer waits, the
 	// newest of which is longer than any penalty and ends at no usual instant.
 	lengthened bool
@@ -18,7 +20,7 @@ type waits struct {
 // canary finds out if that is right.
 func (l *Law) readWait(o Outcome, isCanary bool) (wait time.Duration, doubted bool) {
 	w, fresh := &l.named, o.Sent > l.epoch // else it was in flight when another was refused
-	odd := w.unit == 0 && o.RetryAfter > penaltyLongest && !l.ends(o.Now, o.RetryAfter)
+	odd := w.unit == 0 && o.RetryAfter > penaltyLongest && !w.trusts(o.RetryAfter) && !l.ends(o.Now, o.RetryAfter)
 	if fresh && !isCanary {
 		w.odd = odd
 		w.heard(o.RetryAfter)
@@ -30,15 +32,19 @@ func (l *Law) readWait(o Outcome, isCanary bool) (wait time.Duration, doubted bo
 	return min(w.believed(o.RetryAfter), maxSilence), w.doubts(o.RetryAfter)
 }
 
-// heard records the wait in the first refusal of a block. After some plausible waits a long
-// one is trusted too: calls may lengthen a ban, and so would a canary.
+// heard records the wait in the first refusal of a block.
 func (w *waits) heard(wait time.Duration) {
 	if wait >= time.Second && !w.doubts(wait) {
 		w.sane++
+		w.longest = max(w.longest, wait)
 	}
-	if w.sane >= saneWaits && w.unit == 0 {
-		w.unit = 1
-	}
+}
+
+// trusts reports whether a wait is right by those before it. After some plausible ones a long one
+// is: calls may lengthen a ban, and so would a canary. But a wait of seconds that was meant as
+// milliseconds is observed without harm, so that one is not trusted that is far longer.
+func (w *waits) trusts(wait time.Duration) bool {
+	return w.sane >= saneWaits && wait <= farLonger*w.longest
 }
 
 // believed returns how much of a wait to observe. For the first doubtful wait that is what
@@ -47,7 +53,7 @@ func (w *waits) heard(wait time.Duration) {
 func (w *waits) believed(wait time.Duration) time.Duration {
 	switch {
 	case w.lengthened, w.doubts(wait) && wait >= unbelievable:
-		return penaltyLongest
+		return max(penaltyLongest, w.tried)
 	case w.doubts(wait):
 		return max(firstCanary, wait/millisPerSecond+wait/millisPerSecond/10)
 	case w.unit > 0:
@@ -56,22 +62,35 @@ func (w *waits) believed(wait time.Duration) time.Duration {
 	return wait
 }
 
+// denied records that there was no room when the canary of a doubted wait went: it was right. Of
+// one that may have been cut this shows little, so that the next canary goes four times later.
+func (w *waits) denied(wait time.Duration) {
+	w.tried = 4 * max(penaltyLongest, w.tried)
+	if wait < unbelievable || w.tried >= unbelievable {
+		w.unit = 1
+	}
+}
+
 // doubts reports whether a wait may have another unit: it is so long that it may have been
 // cut, or too long for a penalty and ends when no usual window does.
 func (w *waits) doubts(wait time.Duration) bool {
-	return w.unit == 0 && (wait >= unbelievable || w.odd && wait > penaltyLongest)
+	return w.unit == 0 && !w.trusts(wait) && (wait >= unbelievable || w.odd && wait > penaltyLongest)
 }
 
 // ends reports whether a wait from now is one that providers mean: a whole number of
-// minutes, a round number of seconds such as 5000, or until a usual window ends that began with the clock,
-// with the first attempt or at the last release.
+// minutes, of quarters of an hour if it is longer than one, a round number of seconds such as 5000, or until a usual window ends
+// that began with the clock, with the first attempt or at the last release.
 func (l *Law) ends(now, wait time.Duration) bool {
 	near := func(d, length time.Duration) bool { return (d - length).Abs() <= usualEnd }
-	for _, round := range [...]time.Duration{time.Minute, 10_000 * time.Second, 1000 * time.Second} {
+	whole := time.Minute
+	if wait > time.Hour+time.Second {
+		whole = time.Hour / 4
+	}
+	for _, round := range [...]time.Duration{whole, 10_000 * time.Second, 1000 * time.Second} {
 		if (wait+time.Second)%round <= 2*time.Second { // dates have whole seconds
 			return true
 		}
-		if round > time.Minute && wait > round {
+		if round > whole && wait > round {
 			break
 		}
 	}

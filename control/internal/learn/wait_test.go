@@ -18,9 +18,10 @@ func TestAnImplausibleWaitIsTested(t *testing.T) {
 		{"almost a day is believed", []time.Duration{24*time.Hour - sec}, 1, 24*time.Hour - sec, 0, 0},
 		{"a day may be the rest of more, and costs a canary", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 1, 1},
 		{"or 15 minutes", []time.Duration{24 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
-		{"a longer one that is true costs a canary", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 1, 1},
-		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 1, 1},
+		{"a longer one that is true costs four canaries", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 4, 1},
+		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 4, 1},
 		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
+		{"or an hour and a quarter, if more of it was cut", []time.Duration{1000 * time.Hour}, millisPerSecond, 75 * time.Minute, 1, millisPerSecond},
 		{"those after it cost what they mean", []time.Duration{48 * time.Hour, 300 * sec}, millisPerSecond, 300 * ms, 0, millisPerSecond},
 		{"an hour and a half is believed", []time.Duration{90 * time.Minute}, 1, 90 * time.Minute, 0, 0},
 		{"any number of seconds is, if penalties are as long", []time.Duration{877 * sec}, 1, 877 * sec, 0, 0},
@@ -28,7 +29,9 @@ func TestAnImplausibleWaitIsTested(t *testing.T) {
 		{"but one alone, too", []time.Duration{4217 * sec, 5003 * sec}, 1, 5003 * sec, 1, 1},
 		{"or little, if it has another unit", []time.Duration{4217 * sec}, millisPerSecond, 4638 * ms, 0, millisPerSecond},
 		{"as do those after it", []time.Duration{4217 * sec, 93 * sec}, millisPerSecond, 93 * ms, 0, millisPerSecond},
-		{"after two that can be believed it is believed", []time.Duration{sec, sec, 48 * time.Hour}, 1, 48 * time.Hour, 0, 1},
+		{"after two that can be believed it is believed", []time.Duration{48 * time.Minute, sec, 48 * time.Hour}, 1, 48 * time.Hour, 0, 0},
+		{"unless it is far longer", []time.Duration{sec, 17 * time.Minute, 48 * time.Hour}, 1, 48 * time.Hour, 4, 1},
+		{"twelve hours and ten minutes may have another unit", []time.Duration{21 * sec, 12 * sec, 43_800 * sec}, millisPerSecond, 43_800 * ms * 11 / 10, 0, millisPerSecond},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		now, tried, block := time.Duration(0), 0, time.Duration(0)
@@ -64,6 +67,10 @@ func TestUsualWindowsExplainALongWait(t *testing.T) {
 		want bool
 	}{
 		{"whole minutes", 17 * time.Minute, true},
+		{"an hour", time.Hour, true},
+		{"more than an hour in minutes", 61 * time.Minute, false},
+		{"in quarters of an hour", 75 * time.Minute, true},
+		{"days", 48 * time.Hour, true},
 		{"thousands of seconds", 5000 * sec, true},
 		{"tens of thousands", 20_000 * sec, true},
 		{"eleven thousand, which may be milliseconds", 11_000 * sec, false},
@@ -134,17 +141,20 @@ func TestWhichWaitsAreBelieved(t *testing.T) {
 		wait          time.Duration // of the first refusal of a block
 		believed      time.Duration
 	}{
-		{"a plausible wait", waits{}, waits{sane: 1}, sec, sec},
+		{"a plausible wait", waits{}, waits{sane: 1, longest: sec}, sec, sec},
 		{"a shorter one says nothing", waits{}, waits{}, sec - 1, sec - 1},
-		{"two plausible ones: the unit is known", waits{sane: 1}, waits{sane: 2, unit: 1}, sec, sec},
+		{"a shorter one than before", waits{sane: 1, longest: 2 * sec}, waits{sane: 2, longest: 2 * sec}, sec, sec},
+		{"after two plausible ones a long one is believed", waits{sane: 2, longest: 2000 * sec}, waits{sane: 3, longest: unbelievable}, unbelievable, unbelievable},
+		{"after one it is not", waits{sane: 1, longest: 2000 * sec}, waits{sane: 1, longest: 2000 * sec}, unbelievable, penaltyLongest},
+		{"nor is one that is far longer", waits{sane: 2, longest: 1439 * sec}, waits{sane: 2, longest: 1439 * sec}, unbelievable, penaltyLongest},
 		{"a day", waits{sane: 1}, waits{sane: 1}, unbelievable, penaltyLongest},
-		{"almost a day", waits{}, waits{sane: 1}, unbelievable - sec, unbelievable - sec},
-		{"an odd quarter of an hour", waits{odd: true}, waits{odd: true, sane: 1}, penaltyLongest, penaltyLongest},
+		{"almost a day", waits{}, waits{sane: 1, longest: unbelievable - sec}, unbelievable - sec, unbelievable - sec},
+		{"an odd quarter of an hour", waits{odd: true}, waits{odd: true, sane: 1, longest: penaltyLongest}, penaltyLongest, penaltyLongest},
 		{"an odd one that is longer", waits{odd: true}, waits{odd: true}, 2000 * sec, 2200 * ms},
 		{"which is hardly longer", waits{odd: true}, waits{odd: true}, 901 * sec, sec},
-		{"in milliseconds", waits{unit: millisPerSecond, odd: true}, waits{unit: millisPerSecond, odd: true, sane: 1}, 2000 * sec, 2 * sec},
-		{"in milliseconds, as the next will be", waits{unit: millisPerSecond, sane: 1}, waits{unit: millisPerSecond, sane: 2}, 2000 * sec, 2 * sec},
-		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1}, 2000 * sec, penaltyLongest},
+		{"in milliseconds", waits{unit: millisPerSecond, odd: true}, waits{unit: millisPerSecond, odd: true, sane: 1, longest: 2000 * sec}, 2000 * sec, 2 * sec},
+		{"in milliseconds, as the next will be", waits{unit: millisPerSecond, sane: 1}, waits{unit: millisPerSecond, sane: 2, longest: 2000 * sec}, 2000 * sec, 2 * sec},
+		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1, longest: 2000 * sec}, 2000 * sec, penaltyLongest},
 	} {
 		w := tt.before
 		if w.heard(tt.wait); w != tt.after || w.believed(tt.wait) != tt.believed {

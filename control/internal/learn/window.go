@@ -233,38 +233,6 @@ func (w *window) fullness(v view, f refusal) float64 {
 	return full
 }
 
-// recounted changes the unit if a refusal, at which the window was not nearly full, agrees
-// with its size in another unit, better than those before did. It reports whether it did.
-func (w *window) recounted(v view, f refusal) bool {
-	length := max(w.low, w.length(f.sent))
-	var off amounts // of 1, the part in use that the window predicts
-	best, full := w.unit, 0.0
-	for i := range w.size {
-		u := unit(i)
-		used := w.used(v, u, f.sent, length)
-		if u == cost {
-			used += f.cost / 2
-		}
-		if u == w.unit {
-			full = used / w.size[u]
-		}
-		if off[u] = min(1, math.Abs(used/w.size[u]-1)); off[u] < min(1-nearlyFull, off[best]) {
-			best = u
-		}
-	}
-	if w.lone || best == w.unit || full > nearlyFull {
-		return false
-	}
-	for _, u := range [...]unit{w.unit, best} {
-		w.off[u] += 0.4 * (off[u] - w.off[u])
-	}
-	if w.off[best]+betterUnit >= w.off[w.unit] {
-		return false
-	}
-	w.unit = best
-	return true
-}
-
 // blame learns the size from a refusal.
 func (w *window) blame(v view, f refusal) {
 	length := max(w.low, w.length(f.sent))
@@ -273,6 +241,9 @@ func (w *window) blame(v view, f refusal) {
 	w.hits++
 	if w.even {
 		w.uneven(v, tested)
+		return
+	}
+	if !tested && w.arrivedLate(v, f, length) {
 		return
 	}
 	held := w.size
@@ -317,6 +288,22 @@ func (w *window) blame(v view, f refusal) {
 	default:
 		w.margin = min(0.15, 1.5*w.margin+0.003)
 	}
+}
+
+// arrivedLate reports whether a refusal comes from the way of an attempt to the provider: one
+// attempt less than the size was in use, and the next older one was sent just before. Of a
+// small window a smaller size would cost more than a longer time, so it is that which grows.
+func (w *window) arrivedLate(v view, f refusal, length time.Duration) bool {
+	if w.unit != attempts || w.clock > 0 || !w.settled() || w.size[attempts]*settledLength >= 1 {
+		return false
+	}
+	short := w.size[attempts] - w.used(v, attempts, f.sent, length)
+	ago := f.sent - length - v.h.newest(attempts, f.sent, math.Round(w.size[attempts])-0.5)
+	if short < 0.5 || short > 1.5 || ago > length/maxSlack+v.guard {
+		return false
+	}
+	w.slack = max(w.slack, min(ago, length/maxSlack))
+	return true
 }
 
 // uneven learns from a refusal of a window whose units return evenly. How many attempts were
@@ -377,7 +364,13 @@ func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool
 	try := func(u unit, part float64) bool {
 		began := w.oldest(v, b, u, part)
 		low, high = b.freedFrom()-began, b.release-began
-		return high >= w.low-slack && low <= w.high+slack
+		if high < w.low-slack || low > w.high+slack {
+			return false
+		}
+		if after := w.oldest(v, b, u, part*sizeError); float64(after-began) > settledLength*float64(w.high) {
+			low = b.freedFrom() - after // nothing was sent for long before, so one attempt more or less decides
+		}
+		return true
 	}
 	for _, u := range [...]unit{w.unit, attempts, cost} {
 		if u != w.unit && (w.hits >= sureHits || w.size[u] <= 0) {

@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"testing"
@@ -54,31 +55,6 @@ func TestAWindowOfFewUnitsThatRefusesTooEarlyIsLonger(t *testing.T) {
 	}
 }
 
-func TestAWindowIsRecountedInTheUnitThatExplainsARefusal(t *testing.T) {
-	now := 100 * sec
-	for _, tt := range []struct {
-		name string
-		size amounts
-		lone bool
-		want unit
-	}{
-		{"as much cost was in use as before, and few attempts", amounts{40, 100, 0}, false, cost},
-		{"neither as much cost nor as many attempts", amounts{40, 400, 0}, false, attempts},
-		{"both", amounts{10, 100, 0}, false, attempts},
-		{"one block alone speaks for the window", amounts{40, 100, 0}, true, attempts},
-	} {
-		h := &history{}
-		for i := range 10 {
-			h.add(now-time.Duration(10-i)*sec, amounts{1, 10, 0})
-		}
-		w := &window{size: tt.size, off: amounts{0.05, 0.05, 0.06}, low: 60 * sec, high: 60 * sec, raise: 1, hits: 5, lone: tt.lone}
-		got := w.recounted(view{now: now, h: h, mean: amounts{1, 10, 0}}, refusal{sent: now, cost: 10})
-		if got != (tt.want == cost) || w.unit != tt.want {
-			t.Errorf("%s: recounted %v, unit %v, want %v", tt.name, got, w.unit, tt.want)
-		}
-	}
-}
-
 func TestTheAssumedLengthOfALoneWindowShrinks(t *testing.T) {
 	w := newWindow(0, amounts{10, 10, 0}, 10*sec, 40*sec, 60*sec, 40*sec, 5)
 	last := w.length(0)
@@ -123,6 +99,43 @@ func TestARefusalOfAWindow(t *testing.T) {
 		if math.Abs(w.size[attempts]-tt.size) > 0.01 || w.usable() != tt.room || w.margin > 0 != tt.margin {
 			t.Errorf("%s: size %.2f, room %.2f, margin %.3f", tt.name, w.size[attempts], w.usable(), w.margin)
 		}
+	}
+}
+
+// Six a minute, one each ten seconds, the seventh refused: the size stays, and the first counts
+// for longer than a minute.
+func TestAnAttemptThatArrivedLateLengthensTheTimeForWhichAttemptsCount(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		size  float64
+		first time.Duration // when the first one was sent, before the minute
+		w     window
+		slack time.Duration // 0: it tells about the size
+	}{
+		{"just before", 6, 100 * ms, window{low: time.Minute, high: time.Minute}, 100 * ms},
+		{"less than before", 6, 100 * ms, window{low: time.Minute, high: time.Minute, slack: 300 * ms}, 300 * ms},
+		{"at most a fiftieth", 6, 1250 * ms, window{low: time.Minute, high: time.Minute}, 1200 * ms},
+		{"too long before", 6, 1350 * ms, window{low: time.Minute, high: time.Minute}, 0},
+		{"none are missing", 5, 100 * ms, window{low: time.Minute, high: time.Minute}, 0},
+		{"two are missing", 7, 100 * ms, window{low: time.Minute, high: time.Minute}, 0},
+		{"a length that is not known", 6, 100 * ms, window{low: 50 * sec, high: time.Minute}, 0},
+		{"a window that begins with the clock", 6, 100 * ms, window{low: time.Minute, high: time.Minute, clock: time.Minute}, 0},
+		{"a limit on cost", 6, 100 * ms, window{low: time.Minute, high: time.Minute, unit: cost}, 0},
+	} {
+		w, h := tt.w, &history{}
+		w.size, w.raise, w.hits = amounts{tt.size, tt.size, 0}, 1, 3
+		h.add(time.Hour-time.Minute-tt.first, amounts{1, 1, 0})
+		for i := range 5 {
+			h.add(time.Hour-50*sec+time.Duration(i)*10*sec, amounts{1, 1, 0})
+		}
+		w.blame(view{now: time.Hour, h: h, guard: 100 * ms, mean: amounts{1, 1, 0}}, refusal{sent: time.Hour, now: time.Hour, cost: 1})
+		if w.slack.Round(ms) != tt.slack || tt.slack > 0 && (w.size[attempts] != tt.size || w.margin != 0) {
+			t.Errorf("%s: counts for %v longer, size %v, margin %v", tt.name, w.slack, w.size[attempts], w.margin)
+		}
+	}
+	large := &window{size: amounts{30, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, hits: 3}
+	if large.blame(view{now: time.Hour, h: sentEvenly(time.Hour, 2050*ms, 60), mean: amounts{1, 1, 0}}, refusal{sent: time.Hour, now: time.Hour}); large.slack != 0 || large.margin == 0 {
+		t.Errorf("a window of thirty counts for %v longer, margin %v", large.slack, large.margin)
 	}
 }
 
@@ -591,52 +604,22 @@ func TestWhatABlockTellsAboutTheLengthOfAWindow(t *testing.T) {
 		cost   float64
 		freed  time.Duration // and released a second later
 		agrees bool
+		low    time.Duration // 0 is a second less than high
 		high   time.Duration
 	}{
-		{"as many as were sent", attempts, amounts{227, 0, 0}, 5, 120 * sec, true, 61 * sec},
-		{"one more, which was refused after it was counted", attempts, amounts{228, 0, 0}, 5, 120 * sec, true, 60800 * ms},
-		{"many more", attempts, amounts{270, 0, 0}, 5, 120 * sec, false, 92600 * ms},
-		{"an attempt of the usual cost", cost, amounts{0, 1135, 0}, 5, 120 * sec, true, 61 * sec},
-		{"of sixty times the cost, for which sixty had to leave", cost, amounts{0, 1135, 0}, 300, 145*sec + 800*ms, true, 61 * sec},
-		{"that is larger than the window", cost, amounts{0, 1135, 0}, 5000, 157 * sec, true, 61400 * ms},
+		{"as many as were sent", attempts, amounts{227, 0, 0}, 5, 120 * sec, true, 0, 61 * sec},
+		{"one more, which was refused after it was counted, and some are from before a pause", attempts, amounts{228, 0, 0}, 5, 120 * sec, true, 45 * sec, 60800 * ms},
+		{"the oldest of which is from before a pause: with one less it is shorter", attempts, amounts{223, 0, 0}, 5, 120 * sec, true, 44400 * ms, 60600 * ms},
+		{"many more", attempts, amounts{270, 0, 0}, 5, 120 * sec, false, 0, 92600 * ms},
+		{"an attempt of the usual cost", cost, amounts{0, 1135, 0}, 5, 120 * sec, true, 0, 61 * sec},
+		{"of sixty times the cost, for which sixty had to leave", cost, amounts{0, 1135, 0}, 300, 145*sec + 800*ms, true, 0, 61 * sec},
+		{"that is larger than the window", cost, amounts{0, 1135, 0}, 5000, 157 * sec, true, 0, 61400 * ms},
 	} {
 		w := &window{unit: tt.unit, size: tt.size, low: 59 * sec, high: 62 * sec, hits: sureHits, raise: 1}
 		b := &block{began: 119200 * ms, lastRefused: tt.freed, release: tt.freed + sec, cost: tt.cost}
-		_, high, agrees := w.bracket(view{now: b.release, h: h, mean: amounts{1, 5, 1}}, b)
-		if agrees != tt.agrees || high.Round(200*ms) != tt.high {
-			t.Errorf("%s: agrees %v, at most %v; want %v, %v", tt.name, agrees, high, tt.agrees, tt.high)
-		}
-	}
-}
-
-// Ten attempts of cost 10 are in use of a window when one more is refused.
-func TestWhenAWindowIsRecounted(t *testing.T) {
-	for _, tt := range []struct {
-		name      string
-		size, off amounts
-		lone      bool
-		want      unit
-		offs      amounts
-	}{
-		{"as much cost as it holds, and few attempts", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, false, cost, amounts{0.33, 0.03, 0}},
-		{"which cost predicted badly before", amounts{40, 105, 0}, amounts{0.05, 0.6, 0}, false, attempts, amounts{0.33, 0.36, 0}},
-		{"nearly as badly", amounts{40, 105, 0}, amounts{0.05, 0.52, 0}, false, cost, amounts{0.33, 0.312, 0}},
-		{"too badly", amounts{40, 105, 0}, amounts{0.05, 0.53, 0}, false, attempts, amounts{0.33, 0.318, 0}},
-		{"nearly all attempts", amounts{11.5, 105, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
-		{"fewer", amounts{12, 105, 0}, amounts{0.05, 0.01, 0}, false, cost, amounts{0.05 + 0.4*(1/6.-0.05), 0.006, 0}},
-		{"more cost than it holds", amounts{40, 90, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
-		{"a little more", amounts{40, 92, 0}, amounts{0.05, 0.05, 0}, false, cost, amounts{0.33, 0.05 + 0.4*(13/92.-0.05), 0}},
-		{"far less cost", amounts{40, 400, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
-		{"it holds no cost", amounts{40, 0, 0}, amounts{0.05, 0.05, 0}, false, attempts, amounts{0.05, 0.05, 0}},
-		{"one block supports it", amounts{40, 105, 0}, amounts{0.05, 0.05, 0}, true, attempts, amounts{0.05, 0.05, 0}},
-	} {
-		w := &window{size: tt.size, off: tt.off, low: time.Minute, high: time.Minute, raise: 1, lone: tt.lone, floor: time.Minute}
-		v := view{now: 100 * sec, h: &history{}, mean: amounts{1, 10, 0}}
-		v.h.add(90*sec, amounts{10, 100, 0})
-		got := w.recounted(v, refusal{sent: 100 * sec, cost: 10})
-		off := math.Abs(w.off[attempts]-tt.offs[attempts]) + math.Abs(w.off[cost]-tt.offs[cost])
-		if got != (tt.want == cost) || w.unit != tt.want || off > 1e-6 {
-			t.Errorf("%s: recounted %v, unit %d, off by %v; want %d, %v", tt.name, got, w.unit, w.off, tt.want, tt.offs)
+		low, high, agrees := w.bracket(view{now: b.release, h: h, mean: amounts{1, 5, 1}}, b)
+		if agrees != tt.agrees || low.Round(200*ms) != cmp.Or(tt.low, tt.high-sec) || high.Round(200*ms) != tt.high {
+			t.Errorf("%s: agrees %v, from %v to %v; want %v, %v to %v", tt.name, agrees, low, high, tt.agrees, cmp.Or(tt.low, tt.high-sec), tt.high)
 		}
 	}
 }
