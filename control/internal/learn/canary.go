@@ -304,9 +304,18 @@ func (l *Law) refill(wait time.Duration) time.Duration {
 }
 
 // starved reports whether a limit refuses a client that was refused more often than admitted, in
-// all: others used it up, or a ban began before.
+// all: others used it up, or a ban began before. A block of which no advertised limit is the
+// cause is likelier to end with a window while it is shorter than a minute or a configured length.
 func (l *Law) starved(f refusal) bool {
-	return l.allAdmitted < float64(l.allRefused) && !l.block.outage && (f.limited || f.wait > 0 || l.block.explained) // else it may be an outage
+	b := &l.block
+	if age := l.clock - b.noticed; !b.explained {
+		for _, length := range append(l.likely.configured(), time.Minute) {
+			if age < length {
+				return false
+			}
+		}
+	}
+	return l.allAdmitted < float64(l.allRefused) && !b.outage && (f.limited || f.wait > 0 || b.explained) // else it may be an outage
 }
 
 // starvedWait returns the wait of such a client. What it sent is no clue, and each of its canaries may

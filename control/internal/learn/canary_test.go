@@ -65,7 +65,7 @@ func TestWhenACanaryGoes(t *testing.T) {
 		l.expect(40 * sec)
 		l.freed, l.block.refusals, l.block.wait = 65*sec, 2, 9*sec
 	}
-	never := func(l *Law) { l.allAdmitted, l.allRefused, l.block.wait = 1, 2, 2*sec }
+	never := func(l *Law) { l.allAdmitted, l.allRefused, l.block.wait, l.block.noticed = 1, 2, 2*sec, 40*sec }
 	for _, tt := range []struct {
 		name     string
 		do       []func(*Law)
@@ -135,6 +135,12 @@ func TestWhenACanaryGoes(t *testing.T) {
 			l.sought, l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape = 70*sec, true, 2, sec, fixed
 		}}, refusal{limited: true}, 70 * sec, 0, 7 * sec},
 		{"more often refused than admitted, not at once", []func(*Law){sliding(1), never, func(l *Law) { l.block.explained = true }}, refusal{limited: true}, sec, 120 * ms, 0},
+		{"not while a minute may be the cause", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait, l.block.noticed = 2, 20*sec, 40*sec+1 }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
+		{"nor one of a configured length, of 70 s", []func(*Law){never, func(l *Law) {
+			l.expect(70 * sec)
+			l.block.refusals, l.block.wait, l.block.noticed = 2, 20*sec, 30*sec+1
+		}}, refusal{limited: true}, 60 * sec, 0, 7 * sec},
+		{"but after it", []func(*Law){never, func(l *Law) { l.expect(70 * sec); l.block.refusals, l.block.wait, l.block.noticed = 2, 20*sec, 30*sec }}, refusal{limited: true}, 100 * sec, 0, 7 * sec},
 		{"then five times later", []func(*Law){never, func(l *Law) { l.block.refusals = 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
 		{"up to a quarter of an hour", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 4*time.Minute }}, refusal{limited: true}, 15 * time.Minute, 0, 7 * sec},
 		{"then twice as late", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 15*time.Minute }}, refusal{limited: true}, 30 * time.Minute, 0, 7 * sec},
@@ -408,7 +414,7 @@ func TestCanariesOfClientsThatWereHardlyAdmittedGoTogether(t *testing.T) {
 	for i := range time.Duration(50) {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.allRefused, l.clock = 3, 100*sec+i*ms
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 2, wait: 15 * time.Minute}
+		l.block = block{began: 40 * sec, noticed: 40 * sec, lastRefused: 100 * sec, refusals: 2, wait: 15 * time.Minute}
 		if l.plan(refusal{sent: l.clock, now: l.clock, limited: true}); l.block.wait < 30*time.Minute || l.block.wait > 30*time.Minute+10*sec {
 			t.Fatalf("after %v, want half an hour and up to ten seconds", l.block.wait)
 		}
