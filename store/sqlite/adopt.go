@@ -79,10 +79,15 @@ func holds(ctx context.Context, path, connection string) (there bool, err error)
 	if info, err := os.Stat(path); err != nil || info.Size() == 0 {
 		return false, nil
 	}
-	db := openPool(path, false)
+	// Writable, so that SQLite can undo the transaction of a process that was killed when it
+	// created the file.
+	conn, err := sqlitefile.Open(ctx, path, "rw", "query_only(1)")
+	if err != nil {
+		return false, explain(path, "open", err)
+	}
 	var application int64
-	err = db.QueryRowContext(ctx, `SELECT application_id FROM pragma_application_id`).Scan(&application)
-	if closed := db.Close(); err != nil || closed != nil || application != sqlitefile.StoreID {
+	err = conn.QueryRowContext(ctx, `SELECT application_id FROM pragma_application_id`).Scan(&application)
+	if closed := conn.Close(); err != nil || closed != nil || application != sqlitefile.StoreID {
 		return false, explain(path, "open", errors.Join(err, closed))
 	}
 	s, err := Open(ctx, path)
