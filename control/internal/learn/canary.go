@@ -28,18 +28,15 @@ func (l *Law) plan(f refusal) {
 	if l.unsure(f) {
 		wait = min(wait, max(maxUnsure, (l.clock-b.noticed)/2))
 	}
+	far := maxSilence // what the delay that separates clients may depend on
 	if l.starved(f) {
-		wait = b.starvedWait(wait)
+		wait, far = b.starvedWait(wait), starvedApart // several leave a long silence if they go together
 	} else {
 		wait = l.refill(wait)
 	}
 	wait = max(wait, asked)
 	if b.refusals > 1 && !b.outage {
-		far := wait
-		if l.starved(f) {
-			far = min(far, starvedApart) // several leave a long silence if they go together
-		}
-		wait += b.apart(l.clock, far)
+		wait += b.apart(l.clock, min(wait, far))
 	}
 	b.wait = max(min(wait, maxSilence), asked)
 	b.resume = l.clock + b.wait

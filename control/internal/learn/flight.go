@@ -37,11 +37,16 @@ func (x *flight) answered(v view) {
 		x.over++
 	}
 	if x.untested > x.testAfter && v.calm() > testAfterBlocks && x.over >= x.extra {
-		x.size += x.extra // the tested size is confirmed
-		x.proven = max(x.proven, x.size)
+		x.confirm()
 		x.extra = max(1, x.size/20)
 		x.untested, x.over = x.testAfter/2, 0
 	}
+}
+
+// confirm holds the size that was tested.
+func (x *flight) confirm() {
+	x.size += x.extra
+	x.proven = max(x.proven, x.size)
 }
 
 func (x *flight) fullness(_ view, f refusal) float64 {
@@ -59,8 +64,7 @@ func (x *flight) blame(v view, f refusal) {
 	worth := x.size * x.size * max(1, v.lastBlock) * 1e9 / v.latency
 	switch soon := x.untested < soonRefused*x.size; {
 	case x.extra > 0 && x.over > worth:
-		x.size += x.extra
-		x.proven = max(x.proven, x.size)
+		x.confirm()
 	case x.extra > 0:
 		x.testAfter = min(maxTest, 2*x.testAfter)
 	case soon:

@@ -271,20 +271,20 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 		l.released(o.Sent)
 	case o.Steady:
 	case l.state == ramping, l.state == holding: // ramping with restored limits, too
-		v := l.view()
-		if l.state == ramping && l.ramp.answered(v, o.Sent, float64(l.cfg.Ceiling)) {
+		if l.state == ramping && l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
 			l.ramp.admitted = l.allAdmitted
 		}
 		for _, x := range l.limits {
 			switch x := x.(type) {
 			case *window:
+				v := l.view()
 				if x.refuted(v) {
 					l.windowToRate(v, x)
 					return
 				}
 				x.answered(v)
 			case *flight:
-				x.answered(v)
+				x.answered(l.view())
 			}
 		}
 	}
