@@ -334,9 +334,6 @@ func (t *advertised) graze(v view, f refusal) {
 
 func (t *advertised) sent(now time.Duration, c float64) {
 	t.roll(now)
-	if t.rolled && t.spent == 0 {
-		t.whole = now + max(t.length(), time.Second) // some windows begin with the first attempt
-	}
 	if t.perCost {
 		t.spent += c * t.share
 	} else {
