@@ -144,7 +144,6 @@ type advertised struct {
 	during     float64 // the seconds in which they did
 	others     float64 // units of a window that others use
 	surge      float64 // growth of others from one response to the next
-	rolls      int     // windows that ended before a response showed it
 	rolled     bool    // no response in this window yet
 	gone       bool    // the responses in this window do not report the limit
 	shared     bool    // at the last refusal others had used much of it
@@ -359,9 +358,6 @@ func (t *advertised) roll(now time.Duration) {
 	}
 	t.left, t.spent, t.at, t.rolled = t.quota, 0, t.whole, true
 	t.whole = now + max(t.length(), time.Second)
-	if t.rolls++; t.rolls == 1 && !t.perCost {
-		t.left = 1 // the first attempt finds out
-	}
 }
 
 // answered records the response to an attempt sent at an instant. If the window has ended
@@ -377,12 +373,6 @@ func (t *advertised) free(v view, c float64) time.Duration {
 	t.roll(v.now)
 	need := t.need(c)
 	spare := math.Floor(t.margin * t.quota)
-	if t.rolled && t.rolls == 1 && t.left == 1 { // one attempt finds out; the next goes after its response
-		if t.spent == 0 {
-			return v.now
-		}
-		return max(v.now, v.last+2*time.Duration(v.latency))
-	}
 	switch {
 	case t.shape == sliding && t.quota > 0 && t.known().longest > 0:
 		return max(v.now, t.slide(v, need), v.last+t.apart(v, need))
