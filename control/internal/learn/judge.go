@@ -203,9 +203,9 @@ func (l *Law) holdPeriod(v view) bool {
 		return isRate(x) || ok && w.lone
 	})
 	l.penalty = penalty{}
-	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.low, p.length, p.length, b.pace)
+	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.length, p.length, p.length, b.pace)
 	w.lone, w.hits = false, foundHits
-	if p.clock {
+	if !p.slides {
 		w.clock = p.length
 	}
 	l.hold(w)

@@ -26,82 +26,40 @@ func (s *spans) add(b *block, lost float64) {
 }
 
 // period is a window with fixed start times: a number of attempts in each period of the
-// wall clock, or since the last release.
+// wall clock.
 type period struct {
-	low, length time.Duration // the shortest and the longest possible length
-	size        float64
-	clock       bool
+	length time.Duration
+	size   float64
+	slides bool // a sliding window would explain the ends of the blocks too
 }
 
-// period returns the period that explains all the blocks, if there is one: each block
-// ended at one of its instants, with the same number of attempts since the instant
-// before.
+// period returns the first period of a usual length that explains all the blocks, if there is one.
 func (s *spans) period(v view) (period, bool) {
 	for _, length := range v.likely.lengths() {
-		if m, ok := s.match(v, length, true); ok && m.chance <= clockOdds {
-			return period{length, length, m.size, !m.slides}, true
+		if p, ok := s.match(v, length); ok {
+			return p, true
 		}
 	}
-	best, found := match{off: 1}, period{}
-	for i := range 2 {
-		x, from := s.ring[i], s.ring[i+1].high
-		for k := range maxPeriods {
-			for _, at := range [...]time.Duration{x.high, x.low + (x.high-x.low)/2, x.low + (x.high-x.low)/10} {
-				length := (at - from) / time.Duration(k+1)
-				if length < time.Second {
-					break
-				}
-				m, ok := s.match(v, length, false)
-				if !ok {
-					continue
-				}
-				if m.chance <= periodOdds && (m.off < best.off || m.off == best.off && length > found.length) {
-					best, found = m, period{low: length, length: length, size: m.size}
-				} else if m.off == best.off && length > found.length*3/4 && length < found.low {
-					found.low = length
-				}
-			}
-		}
-	}
-	return found, found.length > 0
+	return period{}, false
 }
 
-// match is how well a period explains the blocks.
-type match struct {
-	size   float64
-	off    float64 // relative disagreement of the blocks
-	chance float64 // of such an agreement without a limit
-	slides bool    // a sliding window would explain the ends of the blocks too
-}
-
-// match reports how well windows of a length explain the known blocks; ok is false if
-// they do not, or if there are too few blocks. The windows begin by the wall clock, or at
-// the release before.
-func (s *spans) match(v view, length time.Duration, clock bool) (match, bool) {
-	n := s.n
-	if !clock {
-		n--
-	}
-	if n < 2 {
-		return match{}, false
+// match reports whether windows of a length that begin by the wall clock explain the known
+// blocks: each block ended when one began, with the same number of attempts since the one
+// before, and so many blocks hardly end so by chance.
+func (s *spans) match(v view, length time.Duration) (period, bool) {
+	if s.n < 2 {
+		return period{}, false
 	}
 	chance, least, most, kept := 1.0, math.Inf(1), 0.0, 0
 	near := min(length/50, time.Second)
-	for i := range n {
-		x, phase := &s.ring[i], v.phase
-		if !clock {
-			phase = length - s.ring[i+1].high%length
+	for i := range s.n {
+		x := &s.ring[i]
+		if x.low-x.refused >= length || begins(x.high+near, length, v.phase) <= x.low-near {
+			return period{}, false
 		}
-		if x.low-x.refused >= length || begins(x.high+near, length, phase) <= x.low-near {
-			return match{}, false
-		}
-		used := v.h.until(attempts, x.refused) - v.h.until(attempts, begins(x.refused, length, phase)-1)
+		used := v.h.until(attempts, x.refused) - v.h.until(attempts, begins(x.refused, length, v.phase)-1)
 		least, most = min(least, used), max(most, used)
-		part := float64(x.high-x.low+near) / float64(length)
-		if clock && x.high-begins(x.high, length, phase) < near {
-			part = max(part, 0.5) // weak evidence: the canary was timed for such an instant
-		}
-		chance *= min(1, part)
+		chance *= min(1, float64(x.high-x.low+near)/float64(length))
 		if x.low-x.refused > length/20 {
 			kept++ // a rate has room again soon
 		}
@@ -109,28 +67,23 @@ func (s *spans) match(v view, length time.Duration, clock bool) (match, bool) {
 	if v.likely.has(length) {
 		chance, kept = 0, kept+1 // the owner vouches for it
 	}
-	if kept < 2 || most < 2 || most-least > max(1, most/30) {
-		return match{}, false
+	if chance > clockOdds || kept < 2 || most < 2 || most-least > max(1, most/30) {
+		return period{}, false
 	}
-	phase := v.phase
-	if !clock {
-		phase = length - s.ring[0].high%length
-	}
-	end := begins(v.now, length, phase)
+	end := begins(v.now, length, v.phase)
 	for range 20 { // a bound that is never reached
-		used := v.h.until(attempts, end-1) - v.h.until(attempts, end-length-1)
-		if clock && used > 1.03*most+1 || used > 2*most {
-			return match{}, false
+		if v.h.until(attempts, end-1)-v.h.until(attempts, end-length-1) > 1.03*most+1 {
+			return period{}, false
 		}
 		end -= length
 	}
-	m := match{most, (most - least) / most, chance, true}
+	p := period{length, most, true}
 	for i := range s.n {
 		x := &s.ring[i]
 		at := v.h.newest(attempts, x.refused, most) + length
-		m.slides = m.slides && at > x.low-length/20 && at < x.high+length/20
+		p.slides = p.slides && at > x.low-length/20 && at < x.high+length/20
 	}
-	return m, true
+	return p, true
 }
 
 // counter returns what is in use at t of a window that the provider counts in periods from

@@ -16,12 +16,10 @@ func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
 		admits func(time.Duration) bool
 		length time.Duration // 0: none
 		size   float64
-		clock  bool
 	}{
-		{"a minute of the clock", fixedOf(200, time.Minute, false), time.Minute, 200, true},
-		{"17 seconds from the first attempt", fixedOf(100, 17*sec, true), 17 * sec, 100, false},
-		{"a bucket ends its blocks at no fixed instants", bucketAt(7, 10), 0, 0, false},
-		{"nor does a sliding window that is used evenly", slidingOf(100, 14*sec), 0, 0, false},
+		{"a minute of the clock", fixedOf(200, time.Minute, false), time.Minute, 200},
+		{"a bucket ends its blocks at no fixed instants", bucketAt(7, 10), 0, 0},
+		{"nor does a sliding window that is used evenly", slidingOf(100, 14*sec), 0, 0},
 	} {
 		h, blocks := played(4*time.Minute, wavering, tt.admits)
 		var s spans
@@ -32,7 +30,7 @@ func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
 				found = p
 			}
 		}
-		if math.Abs(float64(found.length-tt.length)) > 0.1*float64(tt.length) || math.Abs(found.size-tt.size) > 0.03*tt.size || found.clock != tt.clock {
+		if math.Abs(float64(found.length-tt.length)) > 0.1*float64(tt.length) || math.Abs(found.size-tt.size) > 0.03*tt.size || found.slides {
 			t.Errorf("%s: %+v in %d blocks", tt.name, found, len(blocks))
 		}
 	}
@@ -56,92 +54,75 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 		name   string
 		do     func(s *spans, sent map[time.Duration]float64)
 		length time.Duration
-		clock  bool
 		size   float64 // 0: it does not
-		off    float64
 		slides bool
 		now    time.Duration
 	}{
-		{"a minute of the clock", nil, time.Minute, true, 100, 0, false, 0},
-		{"half a minute", nil, 30 * sec, true, 0, 0, false, 0},
-		{"a minute from the release on", nil, time.Minute, false, 100, 0, false, 0},
+		{"a minute of the clock", nil, time.Minute, 100, false, 0},
+		{"half a minute", nil, 30 * sec, 0, false, 0},
 		{"which a sliding one explains too", func(_ *spans, sent map[time.Duration]float64) {
 			for k := range time.Duration(3) {
 				delete(sent, k*60*sec+10*sec)
 				sent[k*60*sec+sec] = 100
 			}
-		}, time.Minute, true, 100, 0, true, 0},
-		{"two of them may be by chance", func(s *spans, _ map[time.Duration]float64) { s.n = 2 }, time.Minute, true, 0, 0, false, 0},
-		{"but not if the canaries were not timed for that", func(s *spans, _ map[time.Duration]float64) {
-			s.n, s.ring[0].high, s.ring[1].high = 2, 181500*ms, 121500*ms
-		}, time.Minute, true, 100, 0, false, 0},
-		{"one says nothing", func(s *spans, _ map[time.Duration]float64) { s.n = 1 }, time.Minute, true, 0, 0, false, 0},
-		{"from one release to another nothing either", func(s *spans, _ map[time.Duration]float64) { s.n = 2 }, time.Minute, false, 0, 0, false, 0},
-		{"a block that is as long as the period", func(s *spans, _ map[time.Duration]float64) { s.ring[1].refused = 59 * sec }, time.Minute, true, 0, 0, false, 0},
-		{"a release that is at no beginning", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 115*sec, 118900*ms }, time.Minute, true, 0, 0, false, 0},
-		{"a second before one is near enough", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 115*sec, 119100*ms }, time.Minute, true, 100, 0, false, 0},
-		{"a second after one, too", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 120900*ms, 122*sec }, time.Minute, true, 100, 0, false, 0},
-		{"more than that is not", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 121*sec, 122*sec }, time.Minute, true, 0, 0, false, 0},
-		{"two short blocks, which a rate explains", func(s *spans, _ map[time.Duration]float64) { s.ring[0].refused, s.ring[1].refused = 176*sec, 116*sec }, time.Minute, true, 0, 0, false, 0},
-		{"one", func(s *spans, _ map[time.Duration]float64) { s.ring[1].refused = 116 * sec }, time.Minute, true, 100, 0, false, 0},
-		{"about as many each time", func(_ *spans, sent map[time.Duration]float64) { sent[70*sec] = 97 }, time.Minute, true, 100, 0.03, false, 0},
-		{"different numbers", func(_ *spans, sent map[time.Duration]float64) { sent[70*sec] = 96 }, time.Minute, true, 0, 0, false, 0},
-		{"of few one more or less", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 10, 9, 10 }, time.Minute, true, 10, 0.1, false, 0},
-		{"of few two more or less", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 10, 8, 10 }, time.Minute, true, 0, 0, false, 0},
-		{"one at a time is a rate", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 1, 1, 1 }, time.Minute, true, 0, 0, false, 0},
-		{"two at a time", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 2, 2, 2 }, time.Minute, true, 2, 0, false, 0},
-		{"some more were admitted in another minute", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 104 }, time.Minute, true, 100, 0, false, 0},
-		{"more than that", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 105 }, time.Minute, true, 0, 0, false, 0},
-		{"from a release on a minute may begin later", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 200 }, time.Minute, false, 100, 0, false, 0},
-		{"and have twice as many at most", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 201 }, time.Minute, false, 0, 0, false, 0},
-		{"the present minute is not over", func(_ *spans, sent map[time.Duration]float64) { sent[190*sec] = 300 }, time.Minute, true, 100, 0, false, 200 * sec},
-		{"the one before is", func(_ *spans, sent map[time.Duration]float64) { sent[190*sec] = 300 }, time.Minute, true, 0, 0, false, 250 * sec},
-		{"at its last instant, too", func(_ *spans, sent map[time.Duration]float64) { sent[240*sec-1] = 300 }, time.Minute, true, 0, 0, false, 250 * sec},
+		}, time.Minute, 100, true, 0},
+		{"one says nothing", func(s *spans, _ map[time.Duration]float64) { s.n = 1 }, time.Minute, 0, false, 0},
+		{"a block that is as long as the period", func(s *spans, _ map[time.Duration]float64) { s.ring[1].refused = 59 * sec }, time.Minute, 0, false, 0},
+		{"a release that is at no beginning", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 115*sec, 118900*ms }, time.Minute, 0, false, 0},
+		{"a second before one is near enough", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 115*sec, 119100*ms }, time.Minute, 100, false, 0},
+		{"a second after one, too", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 120900*ms, 122*sec }, time.Minute, 100, false, 0},
+		{"more than that is not", func(s *spans, _ map[time.Duration]float64) { s.ring[1].low, s.ring[1].high = 121*sec, 122*sec }, time.Minute, 0, false, 0},
+		{"two short blocks, which a rate explains", func(s *spans, _ map[time.Duration]float64) { s.ring[0].refused, s.ring[1].refused = 176*sec, 116*sec }, time.Minute, 0, false, 0},
+		{"one", func(s *spans, _ map[time.Duration]float64) { s.ring[1].refused = 116 * sec }, time.Minute, 100, false, 0},
+		{"about as many each time", func(_ *spans, sent map[time.Duration]float64) { sent[70*sec] = 97 }, time.Minute, 100, false, 0},
+		{"different numbers", func(_ *spans, sent map[time.Duration]float64) { sent[70*sec] = 96 }, time.Minute, 0, false, 0},
+		{"of few one more or less", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 10, 9, 10 }, time.Minute, 10, false, 0},
+		{"of few two more or less", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 10, 8, 10 }, time.Minute, 0, false, 0},
+		{"one at a time is a rate", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 1, 1, 1 }, time.Minute, 0, false, 0},
+		{"two at a time", func(_ *spans, sent map[time.Duration]float64) { sent[10*sec], sent[70*sec], sent[130*sec] = 2, 2, 2 }, time.Minute, 2, false, 0},
+		{"some more were admitted in another minute", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 104 }, time.Minute, 100, false, 0},
+		{"more than that", func(_ *spans, sent map[time.Duration]float64) { sent[-50*sec] = 105 }, time.Minute, 0, false, 0},
+		{"the present minute is not over", func(_ *spans, sent map[time.Duration]float64) { sent[190*sec] = 300 }, time.Minute, 100, false, 200 * sec},
+		{"the one before is", func(_ *spans, sent map[time.Duration]float64) { sent[190*sec] = 300 }, time.Minute, 0, false, 250 * sec},
+		{"at its last instant, too", func(_ *spans, sent map[time.Duration]float64) { sent[240*sec-1] = 300 }, time.Minute, 0, false, 250 * sec},
 		{"at the instant when a minute begins, too", func(_ *spans, sent map[time.Duration]float64) {
 			for k := range time.Duration(3) {
 				delete(sent, k*60*sec+10*sec)
 				sent[k*60*sec] = 100
 			}
-		}, time.Minute, true, 100, 0, true, 0},
-		{"not just before that", func(_ *spans, sent map[time.Duration]float64) { sent[60*sec-1], sent[120*sec-1] = 2, 2 }, time.Minute, true, 100, 0, false, 0},
-		{"more in another one from its beginning on", func(_ *spans, sent map[time.Duration]float64) { sent[-60*sec] = 105 }, time.Minute, true, 0, 0, false, 0},
-		{"no more than fit, with those just before it", func(_ *spans, sent map[time.Duration]float64) { sent[-60*sec-1], sent[-50*sec] = 50, 60 }, time.Minute, true, 100, 0, false, 0},
-		{"of the newest twenty minutes", func(_ *spans, sent map[time.Duration]float64) { sent[-1010*sec] = 105 }, time.Minute, true, 0, 0, false, 0},
-		{"of earlier ones nothing has to be known", func(_ *spans, sent map[time.Duration]float64) { sent[-1070*sec] = 105 }, time.Minute, true, 100, 0, false, 0},
-		{"minutes from the newest release on", func(s *spans, sent map[time.Duration]float64) {
-			s.ring[1].high = 121200 * ms
-			sent[-59600*ms], sent[-59*sec] = 150, 150
-		}, time.Minute, false, 100, 0, false, 0},
-		{"blocks that may have ended in a fifth of a minute", func(s *spans, _ map[time.Duration]float64) { brackets(s, 12200*ms) }, time.Minute, false, 100, 0, false, 0},
-		{"in a quarter of it", func(s *spans, _ map[time.Duration]float64) { brackets(s, 14600*ms) }, time.Minute, false, 0, 0, false, 0},
-		{"two blocks that may have ended in half a minute of the clock", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 26*sec); s.n = 2 }, time.Minute, true, 0, 0, false, 0},
-		{"in two fifths of it", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 24200*ms); s.n = 2 }, time.Minute, true, 100, 0, false, 0},
+		}, time.Minute, 100, true, 0},
+		{"not just before that", func(_ *spans, sent map[time.Duration]float64) { sent[60*sec-1], sent[120*sec-1] = 2, 2 }, time.Minute, 100, false, 0},
+		{"more in another one from its beginning on", func(_ *spans, sent map[time.Duration]float64) { sent[-60*sec] = 105 }, time.Minute, 0, false, 0},
+		{"no more than fit, with those just before it", func(_ *spans, sent map[time.Duration]float64) { sent[-60*sec-1], sent[-50*sec] = 50, 60 }, time.Minute, 100, false, 0},
+		{"of the newest twenty minutes", func(_ *spans, sent map[time.Duration]float64) { sent[-1010*sec] = 105 }, time.Minute, 0, false, 0},
+		{"of earlier ones nothing has to be known", func(_ *spans, sent map[time.Duration]float64) { sent[-1070*sec] = 105 }, time.Minute, 100, false, 0},
+		{"two blocks that may have ended in half a minute of the clock", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 26*sec); s.n = 2 }, time.Minute, 0, false, 0},
+		{"in two fifths of it", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 24200*ms); s.n = 2 }, time.Minute, 100, false, 0},
 		{"and a third one in all of it", func(s *spans, _ map[time.Duration]float64) {
 			later(s, sec)
 			brackets(s, 24200*ms)
 			s.ring[0].refused, s.ring[0].low = 90*sec, 91500*ms
-		}, time.Minute, true, 100, 0, false, 0},
-		{"canaries that went a second after a minute were not timed for it", func(s *spans, _ map[time.Duration]float64) { later(s, sec/2); s.n = 2 }, time.Minute, true, 100, 0, false, 0},
+		}, time.Minute, 100, false, 0},
 		{"a sliding one of as many as one block had fewer of does not", func(_ *spans, sent map[time.Duration]float64) {
 			for k := range time.Duration(3) {
 				delete(sent, k*60*sec+10*sec)
 				sent[k*60*sec+sec] = 100
 			}
 			sent[61*sec] = 97
-		}, time.Minute, true, 100, 0.03, false, 0},
+		}, time.Minute, 100, false, 0},
 		{"a sliding one may end a twentieth later", func(_ *spans, sent map[time.Duration]float64) {
 			for k := range time.Duration(3) {
 				delete(sent, k*60*sec+10*sec)
 				sent[k*60*sec+3499*ms] = 100
 			}
-		}, time.Minute, true, 100, 0, true, 0},
+		}, time.Minute, 100, true, 0},
 		{"not more", func(_ *spans, sent map[time.Duration]float64) {
 			for k := range time.Duration(3) {
 				delete(sent, k*60*sec+10*sec)
 				sent[k*60*sec+3500*ms] = 100
 			}
-		}, time.Minute, true, 100, 0, false, 0},
-		{"at its end it is the next", func(_ *spans, sent map[time.Duration]float64) { sent[240*sec] = 300 }, time.Minute, true, 100, 0, false, 250 * sec},
+		}, time.Minute, 100, false, 0},
+		{"at its end it is the next", func(_ *spans, sent map[time.Duration]float64) { sent[240*sec] = 300 }, time.Minute, 100, false, 250 * sec},
 	} {
 		var s spans
 		sent := make(map[time.Duration]float64)
@@ -158,12 +139,9 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 		}
 		// A history counts from instant 0 on.
 		v := view{now: max(tt.now, s.ring[0].high), h: h, mean: amounts{1, 1, 0}}
-		m, ok := s.match(v, tt.length, tt.clock)
-		if odds := map[bool]float64{true: clockOdds, false: periodOdds}[tt.clock]; m.chance > odds {
-			ok = false
-		}
-		if ok != (tt.size > 0) || ok && (m.size != tt.size || math.Abs(m.off-tt.off) > 1e-9 || m.slides != tt.slides) {
-			t.Errorf("%s: %v, %+v; want %v, %v off, slides %v", tt.name, ok, m, tt.size, tt.off, tt.slides)
+		p, ok := s.match(v, tt.length)
+		if ok != (tt.size > 0) || ok && (p.size != tt.size || p.slides != tt.slides) {
+			t.Errorf("%s: %v, %+v; want %v, slides %v", tt.name, ok, p, tt.size, tt.slides)
 		}
 	}
 	minute := New(Config{Ceiling: 1, Initial: 1, Windows: []time.Duration{time.Minute}}).likely
@@ -186,67 +164,13 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 			h.add(time.Duration(i)*60*sec+10*sec, amounts{100, 0, 0})
 		}
 		s.ring[0].refused, s.ring[1].refused = tt.refused[0], tt.refused[1]
-		if _, ok := s.match(view{now: s.ring[0].high, h: h, likely: minute}, time.Minute, true); ok != tt.want {
+		if _, ok := s.match(view{now: s.ring[0].high, h: h, likely: minute}, time.Minute); ok != tt.want {
 			t.Errorf("%s: %v", tt.name, ok)
 		}
 	}
 }
 
-// Blocks of a window of some 17 s from one release to the next, in which a hundred attempts go at
-// once. A row has what is between two releases: when the last canary was refused before each, the
-// newest block first.
-func TestThePeriodBetweenReleases(t *testing.T) {
-	type end struct{ refused, low, high time.Duration } // since the release before
-	usually := end{9 * sec, 16 * sec, 17 * sec}
-	again := func(n int, e end) (all []end) {
-		for range n {
-			all = append(all, e)
-		}
-		return all
-	}
-	after := func(periods time.Duration) end {
-		gone := (periods - 1) * 17 * sec
-		return end{gone + 9*sec, gone + 16*sec, gone + 17*sec}
-	}
-	for _, tt := range []struct {
-		name string
-		ends []end
-		more []map[time.Duration]float64 // attempts besides the hundred after the beginning of the last period, from the oldest release on
-		want period
-	}{
-		{"the longest that explains them, and the shortest", []end{usually, {9 * sec, 16400 * ms, 17 * sec}, usually}, nil, period{16100 * ms, 17 * sec, 100, false}},
-		{"half of it is another one", []end{{8 * sec, 16 * sec, 17 * sec}, {8 * sec, 16400 * ms, 17 * sec}, {8 * sec, 16 * sec, 17 * sec}}, nil, period{16100 * ms, 17 * sec, 100, false}},
-		{"the newest canary was late", []end{{9 * sec, 16 * sec, 20 * sec}, usually, {9 * sec, 16 * sec, 17300 * ms}}, nil, period{16100 * ms, 17 * sec, 100, false}},
-		{"the newest two were: in the middle", []end{{9 * sec, 14 * sec, 20 * sec}, {9 * sec, 14 * sec, 20 * sec}, {9 * sec, 16900 * ms, 17 * sec}}, nil, period{17 * sec, 17 * sec, 100, false}},
-		{"or soon after the one before", []end{{5 * sec, 10 * sec, 22 * sec}, {5 * sec, 10 * sec, 22 * sec}, {5 * sec, 11190 * ms, 11300 * ms}}, nil, period{11 * sec, 11200 * ms, 100, false}},
-		{"two periods, of which the longer explains less", again(3, after(2)), []map[time.Duration]float64{{5 * sec: 1, 16900 * ms: 1}, {5 * sec: 2}, {5 * sec: 3, 16900 * ms: 1}}, period{17 * sec, 17 * sec, 100, false}},
-		{"eight", again(3, after(8)), []map[time.Duration]float64{{118900 * ms: 30}, {118900 * ms: 60}, {118900 * ms: 90}}, period{17 * sec, 17 * sec, 100, false}},
-		{"nine are not looked for", again(3, after(9)), []map[time.Duration]float64{{135900 * ms: 30}, {135900 * ms: 60}, {135900 * ms: 90}}, period{}},
-		{"a second", again(4, end{500 * ms, 950 * ms, sec}), nil, period{sec, sec, 100, false}},
-		{"two releases are too few", []end{usually}, nil, period{}},
-	} {
-		released, refused := sec, sec
-		h, s := &history{}, spans{}
-		s.add(&block{release: released}, 0)
-		for i := range tt.ends {
-			e := tt.ends[len(tt.ends)-1-i]
-			sent := map[time.Duration]float64{}
-			if i < len(tt.more) {
-				sent = maps.Clone(tt.more[i])
-			}
-			sent[e.refused/(17*sec)*17*sec+100*ms] += 100
-			for _, at := range slices.Sorted(maps.Keys(sent)) {
-				h.add(released+at, amounts{sent[at], 0, 0})
-			}
-			refused = released + e.refused
-			s.add(&block{began: refused, lastRefused: released + e.low, release: released + e.high}, 0)
-			released += e.high
-		}
-		got, ok := s.period(view{now: released, h: h, phase: 3 * sec})
-		if ok != (tt.want.size > 0) || (got.low-tt.want.low).Abs() > ms || (got.length-tt.want.length).Abs() > ms || got.size != tt.want.size || got.clock {
-			t.Errorf("%s: %v, %+v; want %+v", tt.name, ok, got, tt.want)
-		}
-	}
+func TestTheNewestBlocksAreKnown(t *testing.T) {
 	var s spans
 	for i := range 7 {
 		if s.add(&block{}, 0); s.n != min(i+1, 5) {

@@ -101,10 +101,8 @@ const (
 	sizeError = 0.98
 	// Attempts count for up to 1/maxSlack of its length longer, since some arrive late.
 	maxSlack = 50
-	// Windows start with the clock, or periodically since a release, if it is less likely than
-	// this that blocks end so by chance.
-	clockOdds, periodOdds = 0.2, 0.05
-	maxPeriods            = 8
+	// Windows start with the clock if it is less likely than this that blocks end so by chance.
+	clockOdds = 0.2
 	// An unsettled length is assumed shorter and shorter, over a time within these bounds.
 	minFold, maxFold = 8 * time.Second, 2 * time.Minute
 	// A limit is nearly full if at least this part of it is in use. Then a refusal is attributed
