@@ -222,15 +222,7 @@ func (l *Law) suggestsFlight(b *block) bool {
 	if x := l.flight(); x != nil {
 		return certain && others < x.size // it was lowered
 	}
-	enough := heldEvidence
-	r := l.rate()
-	if !b.long() || r != nil && r.cycles > 1 {
-		enough = shortEvidence // waiting for more costs little, or a rate explains it
-	}
-	if r != nil && r.alike() && l.crowd.times >= alikeCrowds {
-		enough = 0 // a rate explains it too, and would refuse at once
-	}
-	return l.weighed > 1 && (certain || l.crowd.evidence > enough+doubtedEvidence*l.crowd.wrong)
+	return l.weighed > 1 && (certain || l.crowd.evidence > heldEvidence+doubtedEvidence*l.crowd.wrong)
 }
 
 // holdFlight holds a limit on attempts in flight, and drops the limits that were blamed

@@ -305,31 +305,11 @@ func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
 		{"rare numbers in flight at long blocks", func(*Law, *block, *rate) {}, true},
 		{"not rare enough", func(l *Law, _ *block, _ *rate) { l.crowd.evidence = heldEvidence }, false},
 		{"a rate may explain it", func(l *Law, _ *block, r *rate) { l.hold(r) }, true},
-		{"a rate explains it", func(l *Law, _ *block, r *rate) { r.cycles = 2; l.hold(r) }, false},
-		{"but badly", func(l *Law, _ *block, r *rate) { r.cycles, l.crowd.evidence = 2, 4; l.hold(r) }, true},
-		{"a short block costs little", func(_ *Law, b *block, _ *rate) { b.release = b.noticed + sec }, false},
-		{"but there is more evidence", func(l *Law, b *block, _ *rate) { b.release, l.crowd.evidence = b.noticed+sec, 4 }, true},
 		{"one such limit was wrong", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 6.9 }, false},
 		{"but there is more evidence than then", func(l *Law, _ *block, _ *rate) { l.crowd.wrong, l.crowd.evidence = 1, 7 }, true},
 		{"one refusal is not enough", func(l *Law, _ *block, _ *rate) { l.weighed = 1 }, false},
 		{"one is held", func(l *Law, _ *block, _ *rate) { l.hold(&flight{size: 3}) }, false},
 		{"no other attempt was in flight", func(l *Law, _ *block, _ *rate) { l.out.add(100*sec, 0) }, false},
-		{"three times as many, at one pace", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, 9
-			l.hold(r)
-		}, true},
-		{"at different paces", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.03, 0.1}, 0.1, alikeCrowds, 9
-			l.hold(r)
-		}, false},
-		{"at paces as different as the means of cycles", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, cycleRates{0.02, 0.04}, 0.1, alikeCrowds, 9
-			l.hold(r)
-		}, false},
-		{"at a pace that is no measure", func(l *Law, _ *block, r *rate) {
-			r.cycles, r.off, l.crowd.evidence, l.crowd.times, l.crowd.between, r.spaced = 2, cycleRates{0.01, 0.1}, 0.1, alikeCrowds, 9, false
-			l.hold(r)
-		}, false},
 		{"refused twice with one other, and hardly ever admitted between", func(l *Law, _ *block, r *rate) {
 			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, -2, 2, fewBetween
 			l.hold(r)
@@ -629,34 +609,6 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		}
 		if *w != want || l.block.blamed != blamed {
 			t.Errorf("%s: %+v, blamed %v; want %+v, %v", tt.name, *w, l.block.blamed, want, blamed)
-		}
-	}
-}
-
-func TestRefusalsAtOnePaceWithAsManyUnderWayAreALimitOnThem(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		others []float64
-		want   bool
-	}{
-		{"four each time", []float64{4, 4, 4}, true},
-		{"twice", []float64{3, 4, 4}, false},
-		{"differently many", []float64{4, 3, 4}, false},
-	} {
-		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		r := newRate(0, 19, 20)
-		r.off = cycleRates{0.01, 0.1}
-		l.hold(r)
-		for _, others := range tt.others {
-			for range 9 {
-				l.crowd.sent(int(others))
-			}
-			l.crowd.refused(others, 0)
-		}
-		l.crowd.evidence, l.weighed = 1, len(tt.others)
-		l.out.add(0, 4)
-		if got := l.suggestsFlight(&block{pace: 20}); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -153,13 +153,9 @@ const (
 	// Flight.
 
 	// The evidence of a refusal is -ln(share of attempts sent with as many in flight) - 1,
-	// at most maxEvidence. A flight is held from heldEvidence on, and from shortEvidence on if
-	// the block is short or a rate explains it too.
+	// at most maxEvidence. A flight is held from heldEvidence on.
 	maxEvidence, heldEvidence = 2.0, 2.9
-	shortEvidence             = 3.9
-	// This many refusals at about the same pace, each with as many in flight, suffice.
-	alikeCrowds = 3
-	// So do two at any pace, each with as many in flight up to the part likeCrowd, if no more
+	// Two refusals suffice, each with as many in flight up to the part likeCrowd, if no more
 	// attempts than fewBetween were admitted with as many between them: answers are late.
 	likeCrowd, fewBetween = 0.1, 2
 	// A canary that is under way for so many round trips of a refusal is taken for admitted.
