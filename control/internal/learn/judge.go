@@ -40,11 +40,12 @@ func (l *Law) ended(v view) {
 func (l *Law) count(now time.Duration) {
 	b := &l.block
 	took := b.release - b.noticed
-	switch {
-	case !b.outage, b.began-l.lastRelease > oftenApart*max(l.lastBlock, took):
-		l.often = 0
+	switch atOnce := b.refusals == 1 && !b.long(); {
+	case !b.outage:
+	case atOnce, b.began-l.lastRelease <= soonAgain*max(l.lastBlock, took):
+		l.unlikely++
 	default:
-		l.often++
+		l.unlikely = 0
 	}
 	if b.explained {
 		if l.sought /= 2; b.refusals > 2 {
@@ -56,9 +57,6 @@ func (l *Law) count(now time.Duration) {
 		l.brief = 0
 	} else {
 		l.brief++
-	}
-	if b.outage && !b.long() && b.refusals == 1 {
-		l.blips++
 	}
 	if b.long() {
 		l.longs++

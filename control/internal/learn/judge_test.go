@@ -172,7 +172,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		want string
 
 		refusedCanary bool // though it is short
-		blip          bool // one outage more ended at the first canary
+		unlikely      bool // one outage more ended at the first canary
 		refuted       bool // a window is, or was
 		penalty       time.Duration
 		silence       time.Duration // that ended the last long block, if neither 20 s of the long one nor 7 s of one before
@@ -200,7 +200,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "which a rate was blamed for", do: and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), want: "9 of unit 0 in 1.0s-1.0s, 7 in flight"},
 		{name: "or a window that is not sure", do: and(crowd, hold(0, known(9, sec, sureHits-1))), want: "7 in flight"},
 		{name: "a sure one is kept", do: and(crowd, hold(0, known(100, 101*sec, sureHits))), want: "100 of unit 0 in 101.0s-101.0s"},
-		{name: "an outage", do: func(l *Law) { l.block.outage = true }, blip: true},
+		{name: "an outage", do: func(l *Law) { l.block.outage = true }, unlikely: true},
 		{name: "an outage that was not over at once", do: func(l *Law) { l.block.outage, l.block.refusals = true, 2 }, refusedCanary: true},
 		{name: "a long outage", do: func(l *Law) { l.block.outage, l.block.release = true, 110*sec }, mean: 9 * sec},
 		{name: "an advertised limit explains it", do: func(l *Law) { l.block.explained = true }},
@@ -236,9 +236,9 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "one that is refused too often: the rate again", do: hold(0, &flight{size: 5, soonInRow: maxSoon}), want: "3.08-4.00/s"},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		l.h, l.silence, l.meanLong, l.brief, l.blips = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2, 1
+		l.h, l.silence, l.meanLong, l.brief = *sentEvenly(99*sec, sec, 100), 7*sec, 8*sec, 2
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, expected: sec}
-		brief, blips, refuted := 3, 1, 0
+		brief, unlikely, refuted := 3, 0, 0
 		tt.silence, tt.mean = cmp.Or(tt.silence, 7*sec), cmp.Or(tt.mean, 8*sec)
 		if tt.long {
 			l.block.refusals, l.block.lastRefused, l.block.release = 2, 140*sec, 160*sec
@@ -247,8 +247,8 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		if tt.long || tt.refusedCanary {
 			brief = 0
 		}
-		if tt.blip {
-			blips++
+		if tt.unlikely {
+			unlikely++
 		}
 		if tt.refuted {
 			refuted++
@@ -267,31 +267,32 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		if (l.longs == 1) != l.block.long() {
 			t.Errorf("%s: %d long blocks", tt.name, l.longs)
 		}
-		if l.blips != blips || l.brief != brief || l.refuted != refuted || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
-			t.Errorf("%s: %d blips, %d brief ones, %d refuted, the last release at %v; want %d, %d, %d, %v", tt.name, l.blips, l.brief, l.refuted, l.lastRelease, blips, brief, refuted, l.clock)
+		if l.unlikely != unlikely || l.brief != brief || l.refuted != refuted || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
+			t.Errorf("%s: %d unlikely outages, %d brief ones, %d refuted, the last release at %v; want %d, %d, %d, %v", tt.name, l.unlikely, l.brief, l.refuted, l.lastRelease, unlikely, brief, refuted, l.clock)
 		}
 	}
 }
 
 func TestBlocksAreCounted(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
-		b      block
-		often  int
-		sought time.Duration
+		name     string
+		b        block
+		unlikely int
+		sought   time.Duration
 	}{
-		{"another outage, soon after the last", block{began: 139 * sec, noticed: 139 * sec, release: 147 * sec, outage: true, refusals: 1}, 3, 80 * sec},
-		{"five lengths of this one later", block{began: 140 * sec, noticed: 140 * sec, release: 148 * sec, outage: true, refusals: 1}, 3, 80 * sec},
-		{"or of the one before", block{began: 150 * sec, noticed: 150 * sec, release: 151 * sec, outage: true, refusals: 1}, 3, 80 * sec},
-		{"long after it", block{began: 151 * sec, noticed: 151 * sec, release: 152 * sec, outage: true, refusals: 1}, 0, 80 * sec},
-		{"no outage", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 9, wait: 300 * sec}, 0, 80 * sec},
-		{"others use a limit less", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 2, wait: 300 * sec, explained: true}, 0, 40 * sec},
-		{"or not", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 3, wait: 300 * sec, explained: true}, 0, 150 * sec},
+		{"another outage, soon after the last", block{began: 139 * sec, noticed: 139 * sec, release: 147 * sec, outage: true, refusals: 2}, 3, 80 * sec},
+		{"five lengths of this one later", block{began: 140 * sec, noticed: 140 * sec, release: 148 * sec, outage: true, refusals: 2}, 3, 80 * sec},
+		{"or of the one before", block{began: 150 * sec, noticed: 150 * sec, release: 151 * sec, outage: true, refusals: 2}, 3, 80 * sec},
+		{"long after it, over at once", block{began: 151 * sec, noticed: 151 * sec, release: 152 * sec, outage: true, refusals: 1}, 3, 80 * sec},
+		{"long after it, and not at once", block{began: 151 * sec, noticed: 151 * sec, release: 152 * sec, outage: true, refusals: 2}, 0, 80 * sec},
+		{"no outage", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 9, wait: 300 * sec}, 2, 80 * sec},
+		{"others use a limit less", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 2, wait: 300 * sec, explained: true}, 2, 40 * sec},
+		{"or not", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 3, wait: 300 * sec, explained: true}, 2, 150 * sec},
 	} {
-		l := Law{often: 2, sought: 80 * sec, lastRelease: 100 * sec, lastBlock: 10 * sec, block: tt.b}
+		l := Law{unlikely: 2, sought: 80 * sec, lastRelease: 100 * sec, lastBlock: 10 * sec, block: tt.b}
 		l.count(tt.b.release)
-		if l.often != tt.often || l.sought != tt.sought {
-			t.Errorf("%s: %d often, %v sought; want %d, %v", tt.name, l.often, l.sought, tt.often, tt.sought)
+		if l.unlikely != tt.unlikely || l.sought != tt.sought {
+			t.Errorf("%s: %d unlikely outages, %v sought; want %d, %v", tt.name, l.unlikely, l.sought, tt.unlikely, tt.sought)
 		}
 	}
 }

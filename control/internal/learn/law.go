@@ -110,8 +110,7 @@ type Law struct {
 	givesWaits  bool          // some refusals name a wait
 	named       waits         // how far those are right
 	refuted     int           // windows that were refuted
-	blips       int           // outages that ended at the first canary
-	often       int           // consecutive blocks that were taken for outages, each soon after the one before
+	unlikely    int           // blocks that were taken for outages and were hardly any: over at once, or soon after the block before
 	sought      time.Duration // half of the wait that found room again in a limit that others use up, less with each block that needed none
 	silence     time.Duration // how long nothing was sent before the release of the last long block in which a canary was refused, or of the first one
 	meanLong    time.Duration // recent length of long blocks
@@ -377,7 +376,7 @@ func (l *Law) blocked(f refusal) {
 // otherwise, and the refusal does not depend on the amount sent; and most outages do not end at
 // the first canary, nor come again soon.
 func (l *Law) outage(f refusal) bool {
-	if f.limited || f.wait > 0 || l.blips >= maxBlips || l.often >= maxOften {
+	if f.limited || f.wait > 0 || l.unlikely >= maxUnlikely {
 		return false
 	}
 	if l.limited || l.givesWaits || l.block.refusals > 1 {

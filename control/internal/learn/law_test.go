@@ -26,10 +26,8 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 		{"there is room, at the usual number under way", Law{headers: room}, refusal{others: 2}, true},
 		{"there is room, at a number that is rare", Law{headers: room}, refusal{others: 30}, false},
 		{"there is room, in the ramp", Law{headers: room, block: block{ramping: true}}, refusal{others: 2}, false},
-		{"but outages are over at once here", Law{headers: room, blips: maxBlips}, refusal{others: 2}, false},
-		{"they were, but not often", Law{headers: room, blips: maxBlips - 1}, refusal{others: 2}, true},
-		{"it comes again and again", Law{headers: room, often: maxOften}, refusal{others: 2}, false},
-		{"it came twice", Law{headers: room, often: maxOften - 1}, refusal{others: 2}, true},
+		{"but outages are over at once here, or come again and again", Law{headers: room, unlikely: maxUnlikely}, refusal{others: 2}, false},
+		{"they were, but not often", Law{headers: room, unlikely: maxUnlikely - 1}, refusal{others: 2}, true},
 		{"it names no limit, as answers do, though one was nearly used up", Law{headers: full}, refusal{sent: sec, others: 2}, true},
 		{"it names one", Law{headers: []advertised{{shaper: newShaper(fixed), quota: 6000, left: 1, refused: sec}}}, refusal{sent: sec, others: 2}, false},
 		{"answers named one, but not in this window", Law{headers: []advertised{{shaper: newShaper(fixed), quota: 6000, left: 1, gone: true}}}, refusal{sent: sec, others: 2}, false},
@@ -503,7 +501,7 @@ func TestAnOutageIsNotMostlyOverAtTheFirstCanary(t *testing.T) {
 	now := time.Duration(0)
 	var last bool
 	const calm = 1000 // attempts that are all admitted
-	for i := range calm + 6*maxBlips {
+	for i := range calm + 6*maxUnlikely {
 		refused := i > calm && i%2 == 1
 		now = max(now+sec, l.Hold(now, 1))
 		l.Sent(now, 1)

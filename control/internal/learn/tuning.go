@@ -258,11 +258,10 @@ const (
 	// The first canary goes after this if an earlier block was not caused by a window.
 	suspectedPenalty = 20 * time.Second
 
-	// After this many outages that ended at the first canary, this is how the provider
-	// refuses.
-	maxBlips = 3
-	// And after so many in a row, each within oftenApart lengths of the one before or of its own.
-	maxOften, oftenApart = 3, 5
+	// After this many outages without another between them, each of which ended at the first
+	// canary or began within soonAgain lengths of the block before or of its own, this is how
+	// the provider refuses.
+	maxUnlikely, soonAgain = 3, 5
 
 	// Advertised limits.
 
