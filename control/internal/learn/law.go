@@ -107,7 +107,6 @@ type Law struct {
 	lastRelease time.Duration // the last release, and the length of its block
 	lastBlock   time.Duration
 	limited     bool          // the provider refuses with 429
-	givesWaits  bool          // some refusals name a wait
 	named       waits         // how far those are right
 	refuted     int           // windows that were refuted
 	unlikely    int           // blocks that were taken for outages and were hardly any: over at once, or soon after the block before
@@ -324,10 +323,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	if isCanary || l.state != trying {
 		l.transition(refused)
 	}
-	if f.limited {
-		l.limited = true
-		l.givesWaits = l.givesWaits || f.wait > 0
-	}
+	l.limited = l.limited || f.limited
 	b.doubted = doubted
 	b.outage = !b.explained && l.outage(f)
 	b.punished = b.punished || b.refusals > 1 && !b.outage && l.plenty()
@@ -379,8 +375,8 @@ func (l *Law) outage(f refusal) bool {
 	if f.limited || f.wait > 0 || l.unlikely >= maxUnlikely {
 		return false
 	}
-	if l.limited || l.givesWaits || l.block.refusals > 1 {
-		return l.limited || l.givesWaits || l.block.outage
+	if l.limited || l.block.refusals > 1 {
+		return l.limited || l.block.outage
 	}
 	return (l.plenty() || l.unreported(f)) && !l.block.ramping && l.crowd.share(f.others) > ordinary
 }

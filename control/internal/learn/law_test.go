@@ -21,7 +21,6 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 	}{
 		{"429 is how it refuses", Law{limited: true}, refusal{others: 9}, true},
 		{"this is one", Law{limited: true}, refusal{limited: true}, false},
-		{"its refusals carry a wait, this does not", Law{givesWaits: true}, refusal{}, true},
 		{"nothing is known", Law{}, refusal{}, false},
 		{"there is room, at the usual number under way", Law{headers: room}, refusal{others: 2}, true},
 		{"there is room, at a number that is rare", Law{headers: room}, refusal{others: 30}, false},
@@ -127,9 +126,8 @@ func TestWhatAnOutcomeChanges(t *testing.T) {
 		}, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
 		{"a refusal", nil, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited"},
 		{"a slow one", func(l *Law) { l.trip = 0 }, Outcome{Sent: 10 * sec, Class: Refused, Estimate: 4}, "waiting until 2m52s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 1m0s, limited"},
-		{"with a wait", nil, Outcome{Class: Refused, Estimate: 4, RetryAfter: 7 * sec}, "waiting until 1m47.4s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited with waits"},
+		{"with a wait", nil, Outcome{Class: Refused, Estimate: 4, RetryAfter: 7 * sec}, "waiting until 1m47.4s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited"},
 		{"that may be an outage's", nil, Outcome{Class: Overloaded, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms"},
-		{"which waits had no part in", func(l *Law) { l.givesWaits = true }, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited with waits"},
 		{"of an attempt that was in flight at the last one", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 101*sec }, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
 		{"with a wait of its own", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 101*sec }, Outcome{Class: Refused, Estimate: 4, RetryAfter: 5 * sec}, "waiting until 1m45s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
 		{"with a shorter one", func(l *Law) { l.state, l.epoch, l.block.resume = waiting, 99*sec, 109*sec }, Outcome{Class: Refused, Estimate: 4, RetryAfter: 5 * sec}, "waiting until 1m49s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 100ms"},
@@ -155,9 +153,6 @@ func TestWhatAnOutcomeChanges(t *testing.T) {
 		got += fmt.Sprintf(", sent %.0f %.1f %.2f, trip %v", l.h.total[0], l.h.total[1], l.h.total[2], time.Duration(l.trip).Round(ms))
 		if l.limited {
 			got += ", limited"
-		}
-		if l.limited && l.givesWaits {
-			got += " with waits"
 		}
 		if got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
