@@ -353,9 +353,6 @@ func (l *Law) blocked(f refusal) {
 		return
 	}
 	most := maxEvidence
-	if b.ramping && f.sent-l.ramp.grew < rampSettled {
-		most = maxEvidence / 2 // everything grew at once
-	}
 	if r != nil && r.steep() && !l.penalty.on() && l.refuted == 0 {
 		most = 0 // more are in flight because of the higher rate
 	}

@@ -25,8 +25,6 @@ const (
 	slowRamp             = 8.0
 	rampStep, rampFlying = 2.0, 12.0
 	minRampStep          = 1.25
-	// After this time what is in flight does not grow because of the ramp.
-	rampSettled = time.Second
 
 	// Rate.
 
