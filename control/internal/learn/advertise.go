@@ -205,7 +205,7 @@ func (t *advertised) length() time.Duration {
 	return length
 }
 
-func (t *advertised) update(v view, sent time.Duration, refused bool, f Fact) {
+func (t *advertised) update(v *view, sent time.Duration, refused bool, f Fact) {
 	if refused {
 		t.refused, t.remained = sent, f.Remaining
 	}
@@ -292,7 +292,7 @@ func (t *advertised) precision(f Fact) time.Duration {
 
 // unrounded returns the remaining units that agree best with our own use, of those that are
 // rounded down to the reported ones.
-func (t *advertised) unrounded(v view, sent time.Duration, f Fact) float64 {
+func (t *advertised) unrounded(v *view, sent time.Duration, f Fact) float64 {
 	length := max(t.length(), f.Reset)
 	left := t.quota - t.share*v.h.used(cost, sent, length)
 	switch {
@@ -308,7 +308,7 @@ func (t *advertised) unrounded(v view, sent time.Duration, f Fact) float64 {
 }
 
 // graze increases the limit's margin, because an attempt came too early.
-func (t *advertised) graze(v view, f refusal) {
+func (t *advertised) graze(v *view, f refusal) {
 	length := t.length()
 	if t.shape == bucket && t.slow > 0 {
 		length = seconds(t.quota / t.slow)
@@ -366,7 +366,7 @@ func (t *advertised) answered(sent time.Duration) {
 	t.gone = t.gone || t.rolled && sent >= t.at
 }
 
-func (t *advertised) free(v view, c float64) time.Duration {
+func (t *advertised) free(v *view, c float64) time.Duration {
 	if !t.trusted() || t.gone || t.at < 0 {
 		return v.now
 	}
@@ -402,7 +402,7 @@ func (t *advertised) free(v view, c float64) time.Duration {
 }
 
 // late returns the margin added to each attempt, since network latency varies.
-func (t *advertised) late(v view) time.Duration {
+func (t *advertised) late(v *view) time.Duration {
 	usual := v.guard / jitterOfTrip
 	if usual == 0 {
 		usual = time.Duration(v.latency / jitterOfLatency)
@@ -414,7 +414,7 @@ func (t *advertised) late(v view) time.Duration {
 }
 
 // slide returns when a sliding window has room.
-func (t *advertised) slide(v view, need float64) time.Duration {
+func (t *advertised) slide(v *view, need float64) time.Duration {
 	at := v.now
 	others := t.others
 	if !t.perCost {
@@ -436,7 +436,7 @@ func (t *advertised) slide(v view, need float64) time.Duration {
 }
 
 // room estimates how many attempts could be sent at once now, by the latest response.
-func (t *advertised) room(v view) float64 {
+func (t *advertised) room(v *view) float64 {
 	if !t.trusted() || t.gone || t.at < 0 {
 		return math.Inf(1)
 	}

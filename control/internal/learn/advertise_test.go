@@ -180,7 +180,7 @@ func TestRoundedUnitsAreCountedByOurOwnUse(t *testing.T) {
 		{"no less than is reported", sliding, 3500, 1000, 1000},
 		{"of a bucket, what returned and was not used", bucket, 500, 2000, 2100},
 	} {
-		v := view{now: 20 * sec} // with some cost in the window before
+		v := &view{now: 20 * sec} // with some cost in the window before
 		a := advertised{shaper: newShaper(tt.shape), quota: 4000, window: 10 * sec, grain: 1000, share: 1, left: 1600, at: 10 * sec, slow: 100}
 		for _, part := range []float64{1, 0.5} { // of an attempt's cost that counts
 			v.h = &history{}
@@ -193,7 +193,7 @@ func TestRoundedUnitsAreCountedByOurOwnUse(t *testing.T) {
 		}
 	}
 	// In the ten seconds before, and when they began.
-	v := view{h: &history{}}
+	v := &view{h: &history{}}
 	for _, x := range []struct{ at, cost int }{{0, 900}, {10, 25}, {12, 300}, {14, 100}, {15, 2000}} {
 		v.h.add(time.Duration(x.at)*sec, amounts{1, float64(x.cost), 0})
 	}
@@ -229,7 +229,7 @@ func TestARefusalThatOthersCausedIsNoEvidenceAgainstABucket(t *testing.T) {
 			for i := range tt.own {
 				h.add(time.Duration(i)*100*ms, amounts{1, 1, 0})
 			}
-			a.graze(view{h: h}, refusal{sent: 2 * sec, cost: 1})
+			a.graze(&view{h: h}, refusal{sent: 2 * sec, cost: 1})
 		}
 		if a.shape != tt.want {
 			t.Errorf("with %d of 20 units used by us: shape %d, want %d", tt.own, a.shape, tt.want)
@@ -262,7 +262,7 @@ func TestAFractionThatOthersUseTakesNoWholeUnit(t *testing.T) {
 		perCost bool
 		now     bool
 	}{{0.4, false, true}, {0.6, false, false}, {0.4, true, false}} {
-		v := view{now: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
+		v := &view{now: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
 		for i := range 4 {
 			v.h.add(99*sec+time.Duration(i)*100*ms, amounts{1, 1, 0})
 		}
@@ -274,7 +274,7 @@ func TestAFractionThatOthersUseTakesNoWholeUnit(t *testing.T) {
 }
 
 func TestTheMarginAfterARefusalThatALimitExplains(t *testing.T) {
-	v := view{now: 100 * sec, guard: 80 * ms, h: sentEvenly(100*sec, sec, 101)}
+	v := &view{now: 100 * sec, guard: 80 * ms, h: sentEvenly(100*sec, sec, 101)}
 	for _, tt := range []struct {
 		name         string
 		a            advertised
@@ -371,7 +371,7 @@ func TestWhenAnAdvertisedLimitAllowsTheNextAttempt(t *testing.T) {
 		{"others take half: it comes back half as fast", with(bucket, func(a *advertised) { a.left, a.at, a.taken, a.during = 1, now, 5, 10 }), 1, 2 * sec},
 		{"others take all: they will not while it is empty", with(bucket, func(a *advertised) { a.left, a.at, a.taken, a.during, a.whole = 1, now, 50, 10, now+59*sec }), 1, 3333 * ms},
 	} {
-		v := view{now: now, last: 99800 * ms, h: &history{}, mean: amounts{1, 1, 0}, latency: 1.6e9}
+		v := &view{now: now, last: 99800 * ms, h: &history{}, mean: amounts{1, 1, 0}, latency: 1.6e9}
 		if a := tt.a; a.shape == fixed {
 			a.fine, v.latency = 1, 1e9
 			v.guard = 8 * ms // a response is no later than another by more than a part of that
@@ -514,7 +514,7 @@ func TestASlidingWindowOfManyUnitsKeepsSomeToSpare(t *testing.T) {
 		h.add(90*sec, amounts{1, 0, 0})
 		h.add(90*sec+90*time.Microsecond, amounts{tt.sent - 2, 0, 0})
 		a := advertised{shaper: newShaper(sliding), quota: tt.quota, window: time.Minute, resets: known(time.Minute, 0), share: 1}
-		if got := a.slide(view{now: now, h: h, flying: tt.flying, jitter: 1e9, mean: amounts{1, 1, 0}}, 1); got != tt.want {
+		if got := a.slide(&view{now: now, h: h, flying: tt.flying, jitter: 1e9, mean: amounts{1, 1, 0}}, 1); got != tt.want {
 			t.Errorf("%s: at %v, want %v", tt.name, got, tt.want)
 		}
 	}
@@ -524,14 +524,14 @@ func TestASlidingWindowOfManyUnitsKeepsSomeToSpare(t *testing.T) {
 		h.add(time.Duration(91+i)*sec, amounts{1, 6, 0})
 	}
 	a := advertised{shaper: newShaper(sliding), perCost: true, quota: 10, window: time.Minute, resets: known(time.Minute, 0), share: 0.5}
-	if got := a.slide(view{now: now, h: h}, 2); got != 152*sec+60*ms {
+	if got := a.slide(&view{now: now, h: h}, 2); got != 152*sec+60*ms {
 		t.Errorf("an attempt that needs two units goes at %v, when the second one has left", got)
 	}
 }
 
 func TestWhatIsKnownOfAnAdvertisedLimit(t *testing.T) {
 	now := 100 * sec
-	v := view{now: now, h: sentEvenly(now, sec, 101), mean: amounts{1, 4, 0}, latency: 1e9, guard: 80 * ms, jitter: float64(50 * ms)}
+	v := &view{now: now, h: sentEvenly(now, sec, 101), mean: amounts{1, 4, 0}, latency: 1e9, guard: 80 * ms, jitter: float64(50 * ms)}
 	minute := advertised{shaper: newShaper(sliding), quota: 100, window: time.Minute, resets: known(time.Minute, 0), share: 1, at: now, left: 30, spent: 10}
 	with := func(do func(*advertised)) advertised { a := minute; do(&a); return a }
 	for _, tt := range []struct {
@@ -580,7 +580,7 @@ func TestWhatIsKnownOfAnAdvertisedLimit(t *testing.T) {
 		}
 	}
 	free := with(func(a *advertised) { a.shape, a.perCost = fixed, true })
-	if got := free.room(view{h: v.h}); got != 20e9 {
+	if got := free.room(&view{h: v.h}); got != 20e9 {
 		t.Errorf("room for %v attempts that cost nothing", got)
 	}
 	v.guard, v.jitter = 0, 0
@@ -887,8 +887,8 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 			resets: known(30*sec, 20*sec), taken: 3, during: 4, others: 4, surge: 1,
 		}
 		a.prior.used = 7
-		v, sent, refused, f := view{now: 100100 * ms, h: h}, 100*sec, false, Fact{Quota: 100, Remaining: 40, Window: -1, Reset: time.Minute}
-		tt.do(&a, &v, &sent, &refused, &f)
+		v, sent, refused, f := &view{now: 100100 * ms, h: h}, 100*sec, false, Fact{Quota: 100, Remaining: 40, Window: -1, Reset: time.Minute}
+		tt.do(&a, v, &sent, &refused, &f)
 		a.update(v, sent, refused, f)
 		for i, got := range tt.get(&a) {
 			if math.Abs(got-tt.want[i]) > 1e-6*max(1, math.Abs(tt.want[i])) {

@@ -17,7 +17,7 @@ type flight struct {
 	proven    float64 // the size that it was first held with, or a larger one that a test confirmed
 }
 
-func (x *flight) free(v view, _ float64) time.Duration {
+func (x *flight) free(v *view, _ float64) time.Duration {
 	most := x.size + x.extra
 	if float64(v.open) < refillTime*v.latency { // those on their way counted too, and now all of them arrive first
 		most -= math.Floor(x.size * float64(v.guard) / v.latency)
@@ -31,7 +31,7 @@ func (x *flight) free(v view, _ float64) time.Duration {
 func (*flight) sent(time.Duration) {}
 func (*flight) takeBack()          {}
 
-func (x *flight) answered(v view) {
+func (x *flight) answered(v *view) {
 	x.untested++
 	if float64(v.flying)+1 > x.size {
 		x.over++
@@ -49,7 +49,7 @@ func (x *flight) confirm() {
 	x.proven = max(x.proven, x.size)
 }
 
-func (x *flight) fullness(_ view, f refusal) float64 {
+func (x *flight) fullness(_ *view, f refusal) float64 {
 	if f.others < 0 {
 		return 0
 	}
@@ -59,7 +59,7 @@ func (x *flight) fullness(_ view, f refusal) float64 {
 	return (f.others + 0.5) / x.size
 }
 
-func (x *flight) blame(v view, f refusal) {
+func (x *flight) blame(v *view, f refusal) {
 	// What a block costs, in attempts, is gained again by one more in flight after so many.
 	worth := x.size * x.size * max(1, v.lastBlock) * 1e9 / v.latency
 	switch soon := x.untested < soonRefused*x.size; {
@@ -84,9 +84,9 @@ func (x *flight) wrong() bool {
 	return x.soonInRow >= maxSoon || x.size < x.proven*(1-maxFall)-1
 }
 
-func (x *flight) room(v view) float64 { return x.size + x.extra - float64(v.flying) }
+func (x *flight) room(v *view) float64 { return x.size + x.extra - float64(v.flying) }
 
-func (x *flight) interval(v view) float64 { return v.latency / max(1, x.size) }
+func (x *flight) interval(v *view) float64 { return v.latency / max(1, x.size) }
 
 // crowd records how many attempts were in flight when each recent attempt was sent, and the
 // evidence for a limit on that number.

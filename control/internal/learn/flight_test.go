@@ -133,7 +133,7 @@ func TestALimitOnAttemptsInFlight(t *testing.T) {
 		{flight{size: 4, extra: 1}, 5, false, 0, 1.25, sec / 4},
 		{flight{size: 0.5}, 0, true, 0.5, 0, sec}, // one always goes
 	} {
-		v := view{now: sec, flying: tt.flying, latency: 1e9, open: time.Hour}
+		v := &view{now: sec, flying: tt.flying, latency: 1e9, open: time.Hour}
 		if got := tt.x.free(v, 1); got != sec && got != never || (got == sec) != tt.free {
 			t.Errorf("%+v, %d in flight: the next goes at %v", tt.x, tt.flying, got)
 		}
@@ -160,7 +160,7 @@ func TestAfterABlockNoAnswersAreOnTheirWayBack(t *testing.T) {
 		{"less than one is on its way", flight{size: 4}, 200 * ms, 0, 3, true},
 		{"one always goes", flight{size: 1}, 2 * sec, 0, 0, true},
 	} {
-		v := view{now: 9 * sec, flying: tt.flying, latency: 1e9, guard: tt.trip, open: tt.open}
+		v := &view{now: 9 * sec, flying: tt.flying, latency: 1e9, guard: tt.trip, open: tt.open}
 		if got := tt.x.free(v, 1); (got == v.now) != tt.free {
 			t.Errorf("%s: with %d in flight the next goes at %v", tt.name, tt.flying, got)
 		}
@@ -169,7 +169,7 @@ func TestAfterABlockNoAnswersAreOnTheirWayBack(t *testing.T) {
 
 func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
 	x := &flight{size: 12, testAfter: 10}
-	v := view{flying: 12, lastBlock: 1, open: seconds(testAfterBlocks)}
+	v := &view{flying: 12, lastBlock: 1, open: seconds(testAfterBlocks)}
 	for range 20 {
 		if x.answered(v); x.extra > 0 {
 			t.Fatal("it is tested soon after a block")
@@ -212,7 +212,7 @@ func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
 		{"up to a bound", flight{size: 10, extra: 1, testAfter: 3000}, 10, flight{size: 10, testAfter: maxTest}},
 	} {
 		got := tt.x
-		if got.blame(view{latency: 1e9, lastBlock: 0.5}, refusal{others: tt.others}); got != tt.want {
+		if got.blame(&view{latency: 1e9, lastBlock: 0.5}, refusal{others: tt.others}); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
@@ -242,7 +242,7 @@ func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
 			t.Errorf("refused from %v down to %v in flight: wrong is %v, want %v", tt.size, tt.to, x.wrong(), tt.wrong)
 		}
 		x.extra, x.untested, x.over = 1, x.testAfter+1, 1
-		x.answered(view{open: time.Hour})
+		x.answered(&view{open: time.Hour})
 		if x.wrong() != tt.still {
 			t.Errorf("%v in flight, and a test confirmed %v: wrong is %v, want %v", tt.size, x.size, x.wrong(), tt.still)
 		}

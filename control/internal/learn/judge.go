@@ -17,7 +17,7 @@ func (l *Law) released(sent time.Duration) {
 }
 
 // ended learns from a block that has ended.
-func (l *Law) ended(v view) {
+func (l *Law) ended(v *view) {
 	b := &l.block
 	l.count(v.now)
 	switch {
@@ -75,7 +75,7 @@ func (l *Law) void(now time.Duration) {
 }
 
 // judge decides what the block says about the limit that was blamed, or which limit to hold.
-func (l *Law) judge(v view) {
+func (l *Law) judge(v *view) {
 	b := &l.block
 	switch held := b.blamed.(type) {
 	case *window:
@@ -105,7 +105,7 @@ func (l *Law) judge(v view) {
 }
 
 // judgeWindow decides what the block says about the window that was blamed.
-func (l *Law) judgeWindow(v view, w *window) {
+func (l *Law) judgeWindow(v *view, w *window) {
 	b, r := &l.block, l.rate()
 	switch {
 	case (w.hits < sureHits || !w.settled()) && l.suggestsFlight(b):
@@ -126,7 +126,7 @@ func (l *Law) judgeWindow(v view, w *window) {
 }
 
 // rateEnded takes the cycle into the rate, or drops it.
-func (l *Law) rateEnded(v view) {
+func (l *Law) rateEnded(v *view) {
 	b, r := &l.block, l.rate()
 	if r == nil {
 		return
@@ -155,7 +155,7 @@ func (l *Law) rateEnded(v view) {
 // blameCounted attributes a refusal to a window that the provider counts in periods, if that
 // explains it and the last block, or as many blocks as it takes to rule out chance. If the
 // window would have been full anyway, it has to explain two at least.
-func (l *Law) blameCounted(v view, f refusal) {
+func (l *Law) blameCounted(v *view, f refusal) {
 	for _, x := range l.limits {
 		w, ok := x.(*window)
 		if !ok || w.even || w.unit != attempts {
@@ -177,7 +177,7 @@ func (l *Law) blameCounted(v view, f refusal) {
 
 // holdPeriod looks for a window with a fixed period that explains the last blocks, and holds
 // it instead of the limit that was blamed.
-func (l *Law) holdPeriod(v view) bool {
+func (l *Law) holdPeriod(v *view) bool {
 	b := &l.block
 	l.spans.add(b, float64(l.allRefused)-b.before)
 	if isFlight(b.blamed) {
@@ -239,7 +239,7 @@ func (l *Law) holdFlight(b *block) {
 }
 
 // dropFlight drops a limit on attempts in flight, and holds again what was held before.
-func (l *Law) dropFlight(v view, x *flight) {
+func (l *Law) dropFlight(v *view, x *flight) {
 	l.drop(x)
 	l.crowd.wrong++
 	l.crowd.evidence = 0
@@ -253,7 +253,7 @@ func (l *Law) dropFlight(v view, x *flight) {
 }
 
 // holdRate holds a rate, which a short block indicates.
-func (l *Law) holdRate(v view, b *block) {
+func (l *Law) holdRate(v *view, b *block) {
 	if l.rate() != nil {
 		return
 	}
@@ -271,7 +271,7 @@ func (l *Law) holdRate(v view, b *block) {
 }
 
 // holdWindow holds a window for a block that is too long for a rate.
-func (l *Law) holdWindow(v view, b *block) {
+func (l *Law) holdWindow(v *view, b *block) {
 	var size amounts
 	for u := range size {
 		size[u] = v.h.until(unit(u), b.began) - v.h.until(unit(u), l.freed-1)
@@ -296,7 +296,7 @@ func (l *Law) holdWindow(v view, b *block) {
 
 // configured takes a new window for one that the owner configured a limit for, if the block
 // ended when such a window does, or may have.
-func (l *Law) configured(v view, b *block, w *window) {
+func (l *Law) configured(v *view, b *block, w *window) {
 	for _, length := range l.likely.configured() {
 		ends := b.windowEnds(length, l.freed, l.cfg.Phase)
 		switch ended := func(end time.Duration) bool { return end > b.lastRefused && end <= b.release }; {
@@ -314,7 +314,7 @@ func (l *Law) configured(v view, b *block, w *window) {
 }
 
 // penalize takes the block for a penalty on a rate of at least that many attempts a second.
-func (l *Law) penalize(v view, atLeast float64) {
+func (l *Law) penalize(v *view, atLeast float64) {
 	b := &l.block
 	if l.penalty.length == 0 {
 		l.penalty.length = b.release - b.lastRefused
@@ -345,7 +345,7 @@ func (l *Law) penalize(v view, atLeast float64) {
 
 // windowToRate replaces a window that only one block supported, and that was exceeded since
 // without a refusal, by a rate: the block had another cause.
-func (l *Law) windowToRate(v view, w *window) {
+func (l *Law) windowToRate(v *view, w *window) {
 	l.drop(w)
 	l.refuted++
 	if l.rate() == nil {

@@ -545,7 +545,7 @@ func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 			l.spans.add(&block{began: 5 * sec, lastRefused: 6 * sec, release: 10500 * ms}, 2)
 			send(10500*ms, tt.next, 40*tt.many)
 		}
-		v := view{now: tt.next, h: &l.h, mean: amounts{1, 1, 0}}
+		v := &view{now: tt.next, h: &l.h, mean: amounts{1, 1, 0}}
 		l.blameCounted(v, refusal{sent: tt.next, now: tt.next, cost: 1})
 		if w.even != tt.even || w.even && (w.high != 10*sec || w.size[attempts] != 100*float64(tt.many)) {
 			t.Errorf("%s: even %v, %v in %v", tt.name, w.even, w.size[attempts], w.high)

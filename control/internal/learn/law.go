@@ -117,6 +117,7 @@ type Law struct {
 	longs       int           // long blocks that have ended
 	brief       int           // consecutive blocks that ended at the first canary
 	shown       time.Duration
+	seen        view // the newest
 }
 
 // New returns a law that has learned nothing.
@@ -128,12 +129,13 @@ func New(cfg Config) *Law {
 	return l
 }
 
-// view returns what the limits need to know.
-func (l *Law) view() view {
-	return view{
+// view returns what the limits need to know. It is true until the next call.
+func (l *Law) view() *view {
+	l.seen = view{
 		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
 		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), open: l.clock - l.lastRelease,
 	}
+	return &l.seen
 }
 
 // Answered reports whether any response was received.
@@ -379,7 +381,7 @@ func (l *Law) outage(f refusal) bool {
 }
 
 // pace returns the number of attempts a second before an instant.
-func (l *Law) pace(v view, t time.Duration) float64 {
+func (l *Law) pace(v *view, t time.Duration) float64 {
 	span := max(time.Second, 8*l.shown)
 	from := max(t-span, l.freed, l.began)
 	lately := max(v.h.until(attempts, t)-v.h.until(attempts, from)+1, 1) / max((t-from).Seconds(), 0.05)

@@ -11,20 +11,20 @@ const never = time.Duration(math.MaxInt64)
 // limit is a limit that the law holds.
 type limit interface {
 	// free returns when the limit allows an attempt of that cost.
-	free(v view, cost float64) time.Duration
+	free(v *view, cost float64) time.Duration
 	sent(now time.Duration)
 	// takeBack undoes sent: the attempt was refused.
 	takeBack()
 	// fullness returns the part of the limit that was in use at a refusal.
-	fullness(v view, f refusal) float64
+	fullness(v *view, f refusal) float64
 	// blame learns from a refusal that is attributed to this limit: one at which it was
 	// nearly full, by fullest, or that it explains counted in periods.
 	// To a rate all are attributed that no other limit explains.
-	blame(v view, f refusal)
+	blame(v *view, f refusal)
 	// interval returns the sustained interval, in nanoseconds.
-	interval(v view) float64
+	interval(v *view) float64
 	// room estimates how many attempts could be sent at once now.
-	room(v view) float64
+	room(v *view) float64
 }
 
 // view is what limits need to know of the law.
@@ -44,10 +44,10 @@ type view struct {
 }
 
 // calm returns how long ago the last block ended, in multiples of its length.
-func (v view) calm() float64 { return float64(v.open) / (v.lastBlock*1e9 + 1) }
+func (v *view) calm() float64 { return float64(v.open) / (v.lastBlock*1e9 + 1) }
 
 // amounts returns the amounts of an attempt of that cost.
-func (v view) amounts(c float64) amounts { return amounts{1, c, v.mean[busy]} }
+func (v *view) amounts(c float64) amounts { return amounts{1, c, v.mean[busy]} }
 
 // refusal is a refusal that is evidence: the first of a block, or that of a canary.
 type refusal struct {
@@ -60,7 +60,7 @@ type refusal struct {
 
 // fullest returns the limit that was fullest; nil if none was nearly full.
 // Windows and flights take precedence over rates, which explain every refusal a little.
-func fullest(limits []limit, v view, f refusal) limit {
+func fullest(limits []limit, v *view, f refusal) limit {
 	var best limit
 	full := nearlyFull
 	for _, x := range limits {

@@ -34,7 +34,7 @@ type period struct {
 }
 
 // period returns the first period of a usual length that explains all the blocks, if there is one.
-func (s *spans) period(v view) (period, bool) {
+func (s *spans) period(v *view) (period, bool) {
 	for _, length := range v.likely.lengths() {
 		if p, ok := s.match(v, length); ok {
 			return p, true
@@ -46,7 +46,7 @@ func (s *spans) period(v view) (period, bool) {
 // match reports whether windows of a length that begin by the wall clock explain the known
 // blocks: each block ended when one began, with the same number of attempts since the one
 // before, and so many blocks hardly end so by chance.
-func (s *spans) match(v view, length time.Duration) (period, bool) {
+func (s *spans) match(v *view, length time.Duration) (period, bool) {
 	if s.n < 2 {
 		return period{}, false
 	}
@@ -89,7 +89,7 @@ func (s *spans) match(v view, length time.Duration) (period, bool) {
 // counter returns what is in use at t of a window that the provider counts in periods from
 // an instant on: attempts of the period before leave evenly, in no order. A refused attempt
 // counts with that weight.
-func (s *spans) counter(v view, t, from, length time.Duration, weight float64) float64 {
+func (s *spans) counter(v *view, t, from, length time.Duration, weight float64) float64 {
 	start := from + (t-from)/length*length
 	in := func(low, high time.Duration) float64 {
 		n := v.h.until(attempts, high) - v.h.until(attempts, low-1)
@@ -107,7 +107,7 @@ func (s *spans) counter(v view, t, from, length time.Duration, weight float64) f
 // if one of a usual length from low to high explains the newest blocks and the refusal of
 // an attempt that was sent at an instant. The periods begin with the clock, with the first
 // attempt, or with the first one after a pause.
-func (s *spans) counted(v view, blocks int, began, sent, low, high time.Duration) (length time.Duration, size float64, ok bool) {
+func (s *spans) counted(v *view, blocks int, began, sent, low, high time.Duration) (length time.Duration, size float64, ok bool) {
 	if s.n < blocks {
 		return 0, 0, false
 	}
@@ -132,7 +132,7 @@ func (s *spans) counted(v view, blocks int, began, sent, low, high time.Duration
 
 // alike returns the size of a window that is counted in such periods, if as much was in use
 // at each refusal, and less at each release.
-func (s *spans) alike(v view, blocks int, sent, from, length time.Duration, weight float64) (size float64, ok bool) {
+func (s *spans) alike(v *view, blocks int, sent, from, length time.Duration, weight float64) (size float64, ok bool) {
 	least, most, next := math.Inf(1), 0.0, sent
 	for i := range blocks {
 		x := &s.ring[i]

@@ -26,7 +26,7 @@ func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
 		var found period
 		for i := range blocks[:min(len(blocks), 5)] {
 			s.add(&blocks[i], 1)
-			if p, ok := s.period(view{now: blocks[i].release, h: h, mean: amounts{1, 1, 0}}); ok {
+			if p, ok := s.period(&view{now: blocks[i].release, h: h, mean: amounts{1, 1, 0}}); ok {
 				found = p
 			}
 		}
@@ -138,7 +138,7 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 			h.add(at, amounts{sent[at], 0, 0})
 		}
 		// A history counts from instant 0 on.
-		v := view{now: max(tt.now, s.ring[0].high), h: h, mean: amounts{1, 1, 0}}
+		v := &view{now: max(tt.now, s.ring[0].high), h: h, mean: amounts{1, 1, 0}}
 		p, ok := s.match(v, tt.length)
 		if ok != (tt.size > 0) || ok && (p.size != tt.size || p.slides != tt.slides) {
 			t.Errorf("%s: %v, %+v; want %v, slides %v", tt.name, ok, p, tt.size, tt.slides)
@@ -164,7 +164,7 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 			h.add(time.Duration(i)*60*sec+10*sec, amounts{100, 0, 0})
 		}
 		s.ring[0].refused, s.ring[1].refused = tt.refused[0], tt.refused[1]
-		if _, ok := s.match(view{now: s.ring[0].high, h: h, likely: minute}, time.Minute); ok != tt.want {
+		if _, ok := s.match(&view{now: s.ring[0].high, h: h, likely: minute}, time.Minute); ok != tt.want {
 			t.Errorf("%s: %v", tt.name, ok)
 		}
 	}
@@ -193,7 +193,7 @@ func TestWhatIsInUseOfAWindowThatIsCountedInPeriods(t *testing.T) {
 	} {
 		var s spans
 		s.add(&block{began: tt.refused}, 3)
-		if got := s.counter(view{h: h}, tt.t, tt.from, 10*sec, tt.weight); math.Abs(got-tt.want) > 1e-9 {
+		if got := s.counter(&view{h: h}, tt.t, tt.from, 10*sec, tt.weight); math.Abs(got-tt.want) > 1e-9 {
 			t.Errorf("%+v: %v", tt, got)
 		}
 	}
@@ -250,7 +250,7 @@ func TestAWindowThatIsCountedInPeriodsExplainsARefusal(t *testing.T) {
 		s.add(&block{release: 0}, 0)
 		s.add(&block{}, 0)
 		s.ring[0] = span{cmp.Or(tt.x.refused, 5*sec), cmp.Or(tt.x.low, 10004*ms), cmp.Or(tt.x.low, 10*sec).Truncate(100*ms) + 200*ms, tt.x.refusals}
-		v := view{now: 14 * sec, h: h}
+		v := &view{now: 14 * sec, h: h}
 		if strings.HasPrefix(tt.name, "from the release before, ") {
 			v.phase = 4 * sec
 			if tt.size == 0 {

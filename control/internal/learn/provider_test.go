@@ -256,7 +256,7 @@ func both(a, b func(time.Duration) bool) func(time.Duration) bool {
 func climb(r *rate, now time.Duration, refuse func(gap, now time.Duration) bool) time.Duration {
 	gap := sec
 	for range 100_000 {
-		v := view{now: r.due}
+		v := &view{now: r.due}
 		gap, now = v.now-now, v.now
 		if refuse(gap, now) {
 			r.blame(v, refusal{sent: now, now: now})

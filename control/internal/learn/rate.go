@@ -99,10 +99,10 @@ func (r *rate) paceAt(since float64) float64 {
 	return r.high * math.Exp(min(maxBeyond, steep*y*y))
 }
 
-func (r *rate) free(v view, _ float64) time.Duration { return max(v.now, r.due) }
+func (r *rate) free(v *view, _ float64) time.Duration { return max(v.now, r.due) }
 
 // room returns 0: attempts go one by one.
-func (*rate) room(view) float64 { return 0 }
+func (*rate) room(*view) float64 { return 0 }
 
 func (r *rate) sent(now time.Duration) {
 	r.count++
@@ -121,11 +121,11 @@ func (r *rate) takeBack() {
 }
 
 // fullness compares the pace with the rate.
-func (r *rate) fullness(v view, _ refusal) float64 {
+func (r *rate) fullness(v *view, _ refusal) float64 {
 	return max(nearlyFull, min(1, r.pace()/r.high)) // a rate explains every short block
 }
 
-func (r *rate) blame(v view, f refusal) {
+func (r *rate) blame(v *view, f refusal) {
 	r.refused = f.sent
 	r.top, r.climbed = r.pace(), r.since
 	if r.since < r.stretch/2 {
@@ -186,7 +186,7 @@ func (r *rate) compare(mean float64) {
 }
 
 // ended records a whole cycle, after its block.
-func (r *rate) ended(v view, released time.Duration) {
+func (r *rate) ended(v *view, released time.Duration) {
 	open, whole := (r.refused - r.released).Seconds(), (released - r.released).Seconds()
 	n := r.count
 	if n < 1 || open <= 0 { // of a block with another cause nothing was refused
@@ -290,7 +290,7 @@ func (r *rate) void(now time.Duration) {
 	r.due = max(r.due, now+seconds(1/r.pace()))
 }
 
-func (r *rate) interval(view) float64 { return 1e9 / r.pace() }
+func (r *rate) interval(*view) float64 { return 1e9 / r.pace() }
 
 // slowest and fastest bound the rates that are accepted, from one attempt a day to one a
 // nanosecond.
@@ -313,7 +313,7 @@ type ramp struct {
 
 // answered increases the pace if it is what limits the attempts, and reports whether it
 // did.
-func (r *ramp) answered(v view, sent time.Duration, fastest float64) bool {
+func (r *ramp) answered(v *view, sent time.Duration, fastest float64) bool {
 	r.answers++
 	answers, pause := rampAnswers, rampPause
 	if r.every > 1e9/slowRamp {
@@ -336,7 +336,7 @@ func (r *ramp) answered(v view, sent time.Duration, fastest float64) bool {
 }
 
 // step returns the factor of the next increase, smaller if more attempts are in flight.
-func (*ramp) step(v view) float64 {
+func (*ramp) step(v *view) float64 {
 	return max(minRampStep, min(rampStep, 1+rampFlying/float64(v.flying+1)))
 }
 

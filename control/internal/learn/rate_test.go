@@ -30,7 +30,7 @@ func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
 	} {
 		r := ramp{every: float64(tt.every)}
 		for _, at := range tt.answers {
-			r.answered(view{now: at, last: at, latency: float64(50 * ms), flying: tt.flying}, at-50*ms, float64(25*ms))
+			r.answered(&view{now: at, last: at, latency: float64(50 * ms), flying: tt.flying}, at-50*ms, float64(25*ms))
 		}
 		if got := time.Duration(r.every); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -52,7 +52,7 @@ func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
 		{"it is at the ceiling", 8 * sec, 9900 * ms, 9 * sec, 100 * ms, false, 0},
 	} {
 		r := ramp{every: 1e8, answers: 1, at: tt.at}
-		grew := r.answered(view{now: 10 * sec, last: tt.last, latency: 1e9}, tt.sent, float64(tt.fastest))
+		grew := r.answered(&view{now: 10 * sec, last: tt.last, latency: 1e9}, tt.sent, float64(tt.fastest))
 		want := ramp{every: 1e8, answers: tt.answers, at: tt.at}
 		if tt.answers == 0 {
 			want.at = 10 * sec
@@ -85,7 +85,7 @@ func TestARateIsTheMeanFromReleaseToRelease(t *testing.T) {
 			for range int(c.n) - int(r.count) {
 				r.sent(now)
 			}
-			v := view{now: now + seconds(c.open)}
+			v := &view{now: now + seconds(c.open)}
 			r.blame(v, refusal{sent: v.now, now: v.now})
 			now += seconds(c.whole)
 			v.now = now
@@ -310,10 +310,10 @@ func TestACanaryCountsInOneCycle(t *testing.T) {
 		for i := range 9 {
 			r.sent(now + time.Duration(i)*sec)
 		}
-		r.blame(view{now: now + 9*sec}, refusal{sent: now + 9*sec})
+		r.blame(&view{now: now + 9*sec}, refusal{sent: now + 9*sec})
 		now += 10 * sec
 		r.sent(now)
-		r.ended(view{now: now}, now)
+		r.ended(&view{now: now}, now)
 	}
 	if got := r.sum.n / r.sum.whole; math.Abs(got-1) > 1e-9 {
 		t.Errorf("%.3f a second, want 1", got)
@@ -326,8 +326,8 @@ func TestABracketIsAsWideAsTheMeansOfCyclesDiffer(t *testing.T) {
 	for i := range 20 {
 		r.sent(time.Duration(i) * sec)
 	}
-	r.blame(view{now: 20 * sec}, refusal{sent: 20 * sec})
-	r.ended(view{now: 21 * sec}, 21*sec)
+	r.blame(&view{now: 20 * sec}, refusal{sent: 20 * sec})
+	r.ended(&view{now: 21 * sec}, 21*sec)
 	if r.high < 1.3*r.low {
 		t.Errorf("from %.3g to %.3g a second, though cycles differ by 0.3", r.low, r.high)
 	}
@@ -348,7 +348,7 @@ func TestAPaceThatCarriedAHundredAttemptsIsTrusted(t *testing.T) {
 			r.sent(now)
 			now += seconds(1 / r.pace())
 		}
-		r.blame(view{}, refusal{sent: now})
+		r.blame(&view{}, refusal{sent: now})
 		if got := r.sure(now); math.Abs(got/tt.want-1) > 0.03 {
 			t.Errorf("%s: %.3g a second, want %.3g", tt.name, got, tt.want)
 		}
@@ -395,7 +395,7 @@ func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
 	r := newRate(0, 30, 36)
 	now := time.Duration(0)
 	for range 5000 {
-		now = max(now+20*ms, r.free(view{now: now}, 1))
+		now = max(now+20*ms, r.free(&view{now: now}, 1))
 		r.sent(now)
 	}
 	if got := r.pace(); got < 50 || got > 50*1.25*1.05 {
@@ -506,7 +506,7 @@ func TestWhatARateLearnsFromACycle(t *testing.T) {
 	} {
 		r := &rate{low: 10, high: 20, stretch: 100, count: 100, refused: 8 * sec, top: 15, climbed: 50, step: 0.2, price: firstPrice, since: 50}
 		tt.do(r)
-		r.ended(view{now: 11 * sec}, 10*sec)
+		r.ended(&view{now: 11 * sec}, 10*sec)
 		got := fmt.Sprintf("%.2f-%.2f, step %.2f, cycle %d of %.0f in %.0f/%.0f, price %.0f", r.low, r.high, r.step, r.cycles, r.sum.n, r.sum.open, r.sum.whole, r.price)
 		if r.provenPace > 0 {
 			got += fmt.Sprintf(", proven %.0f", r.provenPace)
@@ -586,7 +586,7 @@ func TestARefusalOfARate(t *testing.T) {
 		r.low, r.high, r.stretch, r.price, r.cycles, r.count = 10, 20, 100, 100, 1, 100+r.count
 		r.climb(r.since)
 		pace := r.pace()
-		r.blame(view{}, refusal{sent: 20 * sec})
+		r.blame(&view{}, refusal{sent: 20 * sec})
 		if r.earlyInRow != tt.early || math.Abs(r.provenPace-tt.proven) > 0.1 || r.refused != 20*sec || r.top != pace || r.climbed != tt.r.since {
 			t.Errorf("%s: %d early, proven %v, %+v", tt.name, r.earlyInRow, r.provenPace, r)
 		}
@@ -617,12 +617,12 @@ func TestARefusalOfARate(t *testing.T) {
 		if r.void(40 * sec); r.count != 0 || r.refused != 0 || r.released != 40*sec || r.due != 40*sec+sec/4 {
 			t.Errorf("%s: after a block with another cause %+v", tt.name, r)
 		}
-		if got := r.interval(view{}); got != 1e9/4 {
+		if got := r.interval(&view{}); got != 1e9/4 {
 			t.Errorf("%s: one each %v ns, want a quarter of a second", tt.name, got)
 		}
 		for pace, want := range map[float64]float64{0: nearlyFull, 100: 1} {
-			if r.climb(pace * r.stretch); r.fullness(view{}, refusal{}) != want {
-				t.Errorf("%s: full %v, want %v", tt.name, r.fullness(view{}, refusal{}), want)
+			if r.climb(pace * r.stretch); r.fullness(&view{}, refusal{}) != want {
+				t.Errorf("%s: full %v, want %v", tt.name, r.fullness(&view{}, refusal{}), want)
 			}
 		}
 	}
@@ -657,7 +657,7 @@ func TestARateBeginsBelievable(t *testing.T) {
 	for _, count := range []float64{9, 10} {
 		for _, spaced := range []bool{true, false} {
 			r := &rate{low: slowest, high: slowest, stretch: 100, count: count, refused: 8_000_000 * sec, top: slowest / 2, climbed: 50, step: 0.2, price: firstPrice, spaced: spaced}
-			if r.ended(view{now: 9_000_000 * sec}, 9_000_000*sec); r.low != slowest || r.high < slowest || r.high > 1.0101*slowest {
+			if r.ended(&view{now: 9_000_000 * sec}, 9_000_000*sec); r.low != slowest || r.high < slowest || r.high > 1.0101*slowest {
 				t.Errorf("after %v attempts in 100 days, spaced %v: %v to %v a day, want 1 to 1.01", count, spaced, r.low/slowest, r.high/slowest)
 			}
 		}

@@ -201,7 +201,7 @@ func TestRoundedResetsShowALength(t *testing.T) {
 			a := advertised{shaper: newShaper(sliding), grain: 1, share: 1, at: -1, fine: -100}
 			for i := range 200 {
 				sent := time.Duration(i)*700*ms + time.Duration(dice.IntN(200))*ms
-				v := view{now: sent + latencies[dice.IntN(3)], h: h, latency: 1500e6}
+				v := &view{now: sent + latencies[dice.IntN(3)], h: h, latency: 1500e6}
 				h.add(sent, amounts{1, 0, 0})
 				reset := (sent + length + sec - 1).Truncate(sec) - sent // by the Date of the response
 				if answered {

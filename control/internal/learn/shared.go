@@ -3,7 +3,7 @@ package learn
 import "time"
 
 // drained records how much others took from a bucket since the response before.
-func (t *advertised) drained(v view, sent time.Duration, remaining float64) {
+func (t *advertised) drained(v *view, sent time.Duration, remaining float64) {
 	passed := (sent - t.at).Seconds()
 	own := t.share * (v.h.until(t.unit(), sent) - v.h.until(t.unit(), t.at))
 	t.taken = drainFade*t.taken + min(t.quota, t.left+t.slow*passed) - own - remaining
@@ -11,7 +11,7 @@ func (t *advertised) drained(v view, sent time.Duration, remaining float64) {
 }
 
 // occupied records how much of a sliding window others use.
-func (t *advertised) occupied(v view, sent time.Duration, refused bool, used float64) {
+func (t *advertised) occupied(v *view, sent time.Duration, refused bool, used float64) {
 	own, length := sent, t.length()
 	if refused {
 		own-- // this shows whether refusals count
@@ -41,7 +41,7 @@ func (t *advertised) seen(others float64) {
 // lengthen the penalty. A limit on cost is spread only after a refusal showed that others
 // use it: before that, attempts in flight look like use by others. A sliding window is spread
 // whenever others use it, since its units would otherwise return to the client that used them.
-func (t *advertised) apart(v view, need float64) time.Duration {
+func (t *advertised) apart(v *view, need float64) time.Duration {
 	if t.shape == sliding {
 		if t.others <= (1-ownUse)*t.quota {
 			return 0

@@ -7,7 +7,7 @@ import (
 )
 
 func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
-	v := view{now: 100 * sec, last: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
+	v := &view{now: 100 * sec, last: 100 * sec, h: &history{}, mean: amounts{1, 1, 0}}
 	for _, tt := range []struct {
 		name   string
 		shape  shape
@@ -76,7 +76,7 @@ func TestWhatOthersUseIsForgottenWithSlowResponses(t *testing.T) {
 		now := time.Duration(n) * sec / 8
 		h.add(now, amounts{1, 1, 0})
 		used := h.used(attempts, now, 10*sec)
-		a.update(view{now: now + 2*sec, h: h, latency: 2e9}, now, false, Fact{Quota: 100, Remaining: 100 - used, Window: -1, Reset: 10 * sec})
+		a.update(&view{now: now + 2*sec, h: h, latency: 2e9}, now, false, Fact{Quota: 100, Remaining: 100 - used, Window: -1, Reset: 10 * sec})
 	}
 	if a.others > 1 {
 		t.Errorf("others use %.1f, and the responses count only our own attempts", a.others)
@@ -91,7 +91,7 @@ func TestABucketIsSpreadUnderAPenaltyOnceHalfIsUsed(t *testing.T) {
 		punished bool
 		spread   bool
 	}{{4473, true, false}, {2000, true, true}, {2000, false, false}} {
-		v := view{now: 10 * sec, h: &history{}, mean: amounts{1, 1, 0}, punished: tt.punished}
+		v := &view{now: 10 * sec, h: &history{}, mean: amounts{1, 1, 0}, punished: tt.punished}
 		a := advertised{shaper: newShaper(bucket), quota: 4475, left: tt.left, slow: 1.0 / 2860, share: 1}
 		if got := a.apart(v, 1); (got > 0) != tt.spread {
 			t.Errorf("%.0f of 4475 left, penalty %v: the next attempt goes after %v", tt.left, tt.punished, got)
@@ -155,8 +155,8 @@ func TestHowFarApartSharedUnitsAreUsed(t *testing.T) {
 	} {
 		a := advertised{shaper: shaper{errors: [shapes]float64{2, 2, 2}}, quota: 60, left: 40, whole: 120 * sec, slow: 2, taken: 10, during: 10, shared: true, margin: grazed, share: 1}
 		a.shape = fixed
-		v := view{now: 100 * sec}
-		tt.do(&a, &v)
+		v := &view{now: 100 * sec}
+		tt.do(&a, v)
 		if got := a.apart(v, tt.cost); (got-tt.want).Abs() > 5*ms || tt.want == 0 && got != 0 {
 			t.Errorf("%s: %v apart, want %v", tt.name, got, tt.want)
 		}

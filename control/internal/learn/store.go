@@ -122,7 +122,7 @@ func (l *Law) Uses(now time.Duration, to []Use) []Use {
 }
 
 // use returns how much is in use by the newest response and what was sent since.
-func (t *advertised) use(v view) Use {
+func (t *advertised) use(v *view) Use {
 	need := t.need(v.mean[cost])
 	u := Use{Used: max(0, t.quota-t.left+t.spent), Free: v.now}
 	passed := v.now >= t.whole || t.whole <= t.at
@@ -158,7 +158,7 @@ func (t *advertised) found() Found {
 	return f
 }
 
-func found(v view, x limit) Found {
+func found(v *view, x limit) Found {
 	switch x := x.(type) {
 	case *rate:
 		return Found{Kind: Rate, Size: x.low, High: x.high, Confidence: max(0, 2-x.high/x.low)}

@@ -132,7 +132,7 @@ func TestWhatARestoredLawHolds(t *testing.T) {
 }
 
 func TestTheLimitsThatAreShown(t *testing.T) {
-	v := view{now: time.Hour, latency: 1e9, mean: amounts{1, 4, 0}, h: &history{}}
+	v := &view{now: time.Hour, latency: 1e9, mean: amounts{1, 4, 0}, h: &history{}}
 	sized := func(w window) *window { w.size, w.raise = amounts{60, 0, 0}, 1; return &w }
 	for _, tt := range []struct {
 		x    limit
@@ -216,7 +216,7 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		a := header
 		a.at, a.whole, a.left = 90*sec, 120*sec, 60
 		tt.do(&a)
-		u := a.use(view{now: 100 * sec, h: sentEvenly(100*sec, sec, 100), mean: amounts{1, 4, 0}})
+		u := a.use(&view{now: 100 * sec, h: sentEvenly(100*sec, sec, 100), mean: amounts{1, 4, 0}})
 		if math.Abs(u.Used-tt.used) > 1e-6 || (max(0, u.Free-100*sec)-tt.free).Abs() > ms {
 			t.Errorf("%s: %.2f in use, free in %v, want %v and %v", tt.name, u.Used, u.Free-100*sec, tt.used, tt.free)
 		}

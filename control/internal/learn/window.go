@@ -42,7 +42,7 @@ func newWindow(from time.Duration, size amounts, fill, low, high, silence time.D
 }
 
 // refuted reports whether a lone window was exceeded without a refusal.
-func (w *window) refuted(v view) bool {
+func (w *window) refuted(v *view) bool {
 	if !w.lone || w.length(v.now) > w.low*9/10 {
 		return false
 	}
@@ -104,7 +104,7 @@ func (w *window) usable() float64 {
 	return size * (1 - w.margin)
 }
 
-func (w *window) free(v view, c float64) time.Duration {
+func (w *window) free(v *view, c float64) time.Duration {
 	n := v.amounts(c)[w.unit]
 	length := w.length(v.now)
 	room := max(w.usable(), n)
@@ -126,14 +126,14 @@ func (w *window) free(v view, c float64) time.Duration {
 }
 
 // between returns the bracket for the end of a block that is attributed to this window.
-func (w *window) between(v view, b *block) (low, high time.Duration) {
+func (w *window) between(v *view, b *block) (low, high time.Duration) {
 	began := w.oldest(v, b, w.unit, 1)
 	return max(began+w.low, b.lastRefused), began + w.high
 }
 
 // oldest returns when the last units were used that had to leave before a block could end, if
 // the window holds a part of its size. For an attempt that costs more than others more had to.
-func (w *window) oldest(v view, b *block, u unit, part float64) time.Duration {
+func (w *window) oldest(v *view, b *block, u unit, part float64) time.Duration {
 	n := part * w.size[u]
 	if u == cost {
 		n -= min(max(0, b.cost-v.mean[cost]), n/2)
@@ -142,7 +142,7 @@ func (w *window) oldest(v view, b *block, u unit, part float64) time.Duration {
 }
 
 // filled returns when the last units were used, up to t, that fill a part of the window.
-func (w *window) filled(v view, t time.Duration, part float64) time.Duration {
+func (w *window) filled(v *view, t time.Duration, part float64) time.Duration {
 	return v.h.newest(w.unit, t, part*w.size[w.unit])
 }
 
@@ -169,7 +169,7 @@ func (w *window) late() float64 {
 func (w *window) takeBack() {}
 
 // answered starts or continues a test.
-func (w *window) answered(v view) {
+func (w *window) answered(v *view) {
 	w.untested++
 	n := max(1, w.size[w.unit]/max(1e-9, v.mean[w.unit]))
 	if w.untested > lasting*n {
@@ -194,7 +194,7 @@ func (w *window) answered(v view) {
 
 // calm reports whether the last block was long enough ago for a test. A failed test costs a
 // block, so the time grows with each failure.
-func (w *window) calm(v view) bool {
+func (w *window) calm(v *view) bool {
 	blocks := testAfterBlocks
 	if !v.punished {
 		blocks = min(blocks, firstTestAfterBlocks*w.testAfter)
@@ -203,12 +203,12 @@ func (w *window) calm(v view) bool {
 }
 
 // maxUntested returns the number of attempts after which a test starts at the latest.
-func (w *window) maxUntested(v view) float64 {
+func (w *window) maxUntested(v *view) float64 {
 	return min(maxTest, max(minTest, testWithin.Seconds()*1e9/w.interval(v)))
 }
 
 // used returns how much of the window was in use at an instant.
-func (w *window) used(v view, u unit, t, length time.Duration) float64 {
+func (w *window) used(v *view, u unit, t, length time.Duration) float64 {
 	if w.clock > 0 {
 		return v.h.until(u, t) - v.h.until(u, begins(t, w.clock, v.phase)-1)
 	}
@@ -216,13 +216,13 @@ func (w *window) used(v view, u unit, t, length time.Duration) float64 {
 }
 
 // busy reports whether this window is what delays attempts.
-func (w *window) busy(v view) bool {
+func (w *window) busy(v *view) bool {
 	return w.used(v, w.unit, v.now, w.length(v.now)) > nearlyFull*w.usable()-v.mean[w.unit]
 }
 
 // fullness returns the part of the window in use at a refusal. If no unit is known to be
 // right, it uses the unit with the highest fullness.
-func (w *window) fullness(v view, f refusal) float64 {
+func (w *window) fullness(v *view, f refusal) float64 {
 	full := 0.0
 	for u := range w.size {
 		if w.size[u] > 0 && (unit(u) == w.unit || w.hits < 3) {
@@ -234,7 +234,7 @@ func (w *window) fullness(v view, f refusal) float64 {
 }
 
 // blame learns the size from a refusal.
-func (w *window) blame(v view, f refusal) {
+func (w *window) blame(v *view, f refusal) {
 	length := max(w.low, w.length(f.sent))
 	tested := w.raise > 1
 	w.raise, w.untested, w.published = 1, 0, false
@@ -293,7 +293,7 @@ func (w *window) blame(v view, f refusal) {
 // arrivedLate reports whether a refusal comes from the way of an attempt to the provider: one
 // attempt less than the size was in use, and the next older one was sent just before. Of a
 // small window a smaller size would cost more than a longer time, so it is that which grows.
-func (w *window) arrivedLate(v view, f refusal, length time.Duration) bool {
+func (w *window) arrivedLate(v *view, f refusal, length time.Duration) bool {
 	if w.unit != attempts || w.clock > 0 || !w.settled() || w.size[attempts]*settledLength >= 1 {
 		return false
 	}
@@ -308,7 +308,7 @@ func (w *window) arrivedLate(v view, f refusal, length time.Duration) bool {
 
 // uneven learns from a refusal of a window whose units return evenly. How many attempts were
 // in its length is no measure of what the provider counts.
-func (w *window) uneven(v view, tested bool) {
+func (w *window) uneven(v *view, tested bool) {
 	if tested {
 		w.testAfter *= testGrowth
 		return
@@ -322,7 +322,7 @@ func (w *window) uneven(v view, tested bool) {
 // ended narrows the length by a block that is attributed to this window: it ended between
 // the last refused canary and the admitted one. It reports whether that agrees with earlier
 // blocks.
-func (w *window) ended(v view, b *block) bool {
+func (w *window) ended(v *view, b *block) bool {
 	if w.even {
 		w.due = v.now + w.gap()
 		return w.doubts <= maxUneven
@@ -359,7 +359,7 @@ func (w *window) ended(v view, b *block) bool {
 
 // bracket returns the bounds that a block implies for the length, and whether they agree
 // with earlier ones. If the unit is unknown, another may agree.
-func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool) {
+func (w *window) bracket(v *view, b *block) (low, high time.Duration, agrees bool) {
 	slack := w.high/20 + time.Second
 	try := func(u unit, part float64) bool {
 		began := w.oldest(v, b, u, part)
@@ -388,17 +388,17 @@ func (w *window) bracket(v view, b *block) (low, high time.Duration, agrees bool
 }
 
 // shorter assumes a shorter length for a lone window, because a canary was admitted early.
-func (w *window) shorter(v view, b *block, low, high time.Duration) {
+func (w *window) shorter(v *view, b *block, low, high time.Duration) {
 	w.low, w.high, w.floor, w.from = min(low, high), high, low/3, v.now
 	for u := range w.size {
 		w.size[u] = v.h.used(unit(u), b.began, high)
 	}
 }
 
-func (w *window) interval(v view) float64 {
+func (w *window) interval(v *view) float64 {
 	return float64(w.length(v.now)) / max(1, w.size[w.unit]) * max(1e-9, v.mean[w.unit])
 }
 
-func (w *window) room(v view) float64 {
+func (w *window) room(v *view) float64 {
 	return (w.usable() - w.used(v, w.unit, v.now, w.length(v.now))) / max(1e-9, v.mean[w.unit])
 }

@@ -21,7 +21,7 @@ func TestAWindowLetsNoMoreThanItsSizeIntoItsLength(t *testing.T) {
 	} {
 		w := window{low: 60 * sec, high: 60 * sec, raise: 1}
 		w.size = amounts{10, 10, 0}
-		v := view{now: now, last: now - 30*sec, h: sentEvenly(now, sec, tt.n), mean: amounts{1, 1, 0}}
+		v := &view{now: now, last: now - 30*sec, h: sentEvenly(now, sec, tt.n), mean: amounts{1, 1, 0}}
 		if got := w.free(v, 1); got != tt.want {
 			t.Errorf("%s: free at %v, want %v", tt.name, got, tt.want)
 		}
@@ -49,7 +49,7 @@ func TestAWindowOfFewUnitsThatRefusesTooEarlyIsLonger(t *testing.T) {
 		w := &window{unit: tt.unit, low: 5700 * ms, high: 5900 * ms, raise: 1, hits: 9}
 		w.size = amounts{tt.size, tt.size, tt.size}
 		b := &block{began: now, noticed: now, lastRefused: now, release: now + sec, refusals: 1}
-		if agrees := w.ended(view{now: now + sec, h: h, mean: amounts{1, 1, 1}}, b); !agrees || w.low != tt.low || w.high != tt.high {
+		if agrees := w.ended(&view{now: now + sec, h: h, mean: amounts{1, 1, 1}}, b); !agrees || w.low != tt.low || w.high != tt.high {
 			t.Errorf("%s: agrees %v, %v to %v, want %v to %v", tt.name, agrees, w.low, w.high, tt.low, tt.high)
 		}
 	}
@@ -69,7 +69,7 @@ func TestTheAssumedLengthOfALoneWindowShrinks(t *testing.T) {
 		}
 	}
 	// The instant at which the window has room accounts for that.
-	v := view{now: sec, h: sentEvenly(sec, 10*ms, 10), mean: amounts{1, 1, 0}, last: -time.Hour}
+	v := &view{now: sec, h: sentEvenly(sec, 10*ms, 10), mean: amounts{1, 1, 0}, last: -time.Hour}
 	at := w.free(v, 1)
 	if v.now = at; at >= 60*sec || w.free(v, 1) > at+sec {
 		t.Errorf("room at %v, and then at %v", at, w.free(v, 1))
@@ -94,7 +94,7 @@ func TestARefusalOfAWindow(t *testing.T) {
 		if w.proven[attempts] > 0 {
 			w.size[attempts] = 13
 		}
-		v := view{now: time.Hour, h: sentEvenly(time.Hour, 5*sec, tt.used), mean: amounts{1, 1, 0}}
+		v := &view{now: time.Hour, h: sentEvenly(time.Hour, 5*sec, tt.used), mean: amounts{1, 1, 0}}
 		w.blame(v, refusal{sent: v.now, now: v.now, cost: 1})
 		if math.Abs(w.size[attempts]-tt.size) > 0.01 || w.usable() != tt.room || w.margin > 0 != tt.margin {
 			t.Errorf("%s: size %.2f, room %.2f, margin %.3f", tt.name, w.size[attempts], w.usable(), w.margin)
@@ -128,13 +128,13 @@ func TestAnAttemptThatArrivedLateLengthensTheTimeForWhichAttemptsCount(t *testin
 		for i := range 5 {
 			h.add(time.Hour-50*sec+time.Duration(i)*10*sec, amounts{1, 1, 0})
 		}
-		w.blame(view{now: time.Hour, h: h, guard: 100 * ms, mean: amounts{1, 1, 0}}, refusal{sent: time.Hour, now: time.Hour, cost: 1})
+		w.blame(&view{now: time.Hour, h: h, guard: 100 * ms, mean: amounts{1, 1, 0}}, refusal{sent: time.Hour, now: time.Hour, cost: 1})
 		if w.slack.Round(ms) != tt.slack || tt.slack > 0 && (w.size[attempts] != tt.size || w.margin != 0) {
 			t.Errorf("%s: counts for %v longer, size %v, margin %v", tt.name, w.slack, w.size[attempts], w.margin)
 		}
 	}
 	large := &window{size: amounts{30, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, hits: 3}
-	if large.blame(view{now: time.Hour, h: sentEvenly(time.Hour, 2050*ms, 60), mean: amounts{1, 1, 0}}, refusal{sent: time.Hour, now: time.Hour}); large.slack != 0 || large.margin == 0 {
+	if large.blame(&view{now: time.Hour, h: sentEvenly(time.Hour, 2050*ms, 60), mean: amounts{1, 1, 0}}, refusal{sent: time.Hour, now: time.Hour}); large.slack != 0 || large.margin == 0 {
 		t.Errorf("a window of thirty counts for %v longer, margin %v", large.slack, large.margin)
 	}
 }
@@ -155,7 +155,7 @@ func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
 		{"under a penalty each waits so long", 1, 40, true, false},
 	} {
 		w := &window{testAfter: tt.failed}
-		if got := w.calm(view{lastBlock: 1, open: seconds(tt.calm), punished: tt.punished}); got != tt.want {
+		if got := w.calm(&view{lastBlock: 1, open: seconds(tt.calm), punished: tt.punished}); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
@@ -163,7 +163,7 @@ func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
 		size, want float64 // attempts a minute; the maximum number of attempts before a test
 	}{{10, minTest}, {100, 1500}, {1000, maxTest}} {
 		w := &window{size: amounts{tt.size, 0, 0}, low: time.Minute, high: time.Minute}
-		if got := w.maxUntested(view{mean: amounts{1, 1, 1}}); math.Abs(got-tt.want) > 1 {
+		if got := w.maxUntested(&view{mean: amounts{1, 1, 1}}); math.Abs(got-tt.want) > 1 {
 			t.Errorf("of %v a minute it is tested after %v attempts, want %v", tt.size, got, tt.want)
 		}
 	}
@@ -210,7 +210,7 @@ func TestTheUnitThatPredictsRefusalsIsHeld(t *testing.T) {
 		}
 		w := &window{size: amounts{10, 100, 0}, off: tt.off, low: time.Minute, high: time.Minute, raise: 1, hits: tt.hits}
 		now := time.Hour + 14*sec
-		w.blame(view{now: now, h: h, mean: amounts{1, 7, 0}}, refusal{sent: now, now: now})
+		w.blame(&view{now: now, h: h, mean: amounts{1, 7, 0}}, refusal{sent: now, now: now})
 		if w.unit != tt.want {
 			t.Errorf("%s: unit %d, want %d", tt.name, w.unit, tt.want)
 		}
@@ -219,7 +219,7 @@ func TestTheUnitThatPredictsRefusalsIsHeld(t *testing.T) {
 
 func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
 	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, testAfter: 1}
-	v := view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: 1, open: 10 * sec}
+	v := &view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: 1, open: 10 * sec}
 	f := refusal{sent: v.now, now: v.now, cost: 1}
 	for i := range maxUneven + 1 {
 		if !w.ended(v, &block{}) {
@@ -254,7 +254,7 @@ func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
 		w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, due: sec}
 		h, now := &history{}, time.Duration(0)
 		for i := range 100 {
-			v := view{now: now, last: now, h: h, mean: amounts{1, 1, 0}}
+			v := &view{now: now, last: now, h: h, mean: amounts{1, 1, 0}}
 			if now = w.free(v, 1); i == 49 {
 				now += tt.late
 			}
@@ -326,7 +326,7 @@ func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 		for i := range 1000 {
 			h.add(time.Duration(i+1)*sec, amounts{1, 3, 0})
 		}
-		w.blame(view{now: now, h: h, mean: amounts{1, 3, 0}}, refusal{sent: now, now: now, cost: 3})
+		w.blame(&view{now: now, h: h, mean: amounts{1, 3, 0}}, refusal{sent: now, now: now, cost: 3})
 		got := fmt.Sprintf("size %.2f %.2f, off %.3f %.3f, margin %.3f, next test %.0f, unit %d, proven %.0f", w.size[0], w.size[1], w.off[0], w.off[1], w.margin, w.testAfter, w.unit, w.proven[0])
 		if got != tt.want || w.raise != 1 || w.untested != 0 || w.published || w.size[busy] != 5 {
 			t.Errorf("%s: %s, want %s; %+v", tt.name, got, tt.want, w)
@@ -380,7 +380,7 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 			h.cells[i].sum[cost] *= 2
 		}
 		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 98100*ms + tt.last, release: 98100*ms + tt.release, refusals: 1}
-		v := view{now: b.release, h: h, mean: amounts{1, 2, 0}}
+		v := &view{now: b.release, h: h, mean: amounts{1, 2, 0}}
 		agrees := w.ended(v, b)
 		got := fmt.Sprintf("unit %d, %.1fs-%.1fs", w.unit, w.low.Seconds(), w.high.Seconds())
 		if w.lone {
@@ -403,7 +403,7 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		}
 	}
 	w := window{lone: true, low: 18 * sec, high: 20 * sec, size: amounts{20, 20, 0}}
-	if w.shorter(view{now: 50 * sec, h: sentEvenly(100*sec, sec, 100)}, &block{began: 40 * sec}, 3*sec, 6*sec); w.low != 3*sec || w.high != 6*sec || w.floor != sec || w.from != 50*sec || w.size != (amounts{6, 6, 0}) {
+	if w.shorter(&view{now: 50 * sec, h: sentEvenly(100*sec, sec, 100)}, &block{began: 40 * sec}, 3*sec, 6*sec); w.low != 3*sec || w.high != 6*sec || w.floor != sec || w.from != 50*sec || w.size != (amounts{6, 6, 0}) {
 		t.Errorf("a shorter window: %+v", w)
 	}
 }
@@ -423,7 +423,7 @@ func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
 		}
 	}
 	// A window is as full as in its unit, and until that is known as in the fullest one.
-	v := view{now: 70 * sec, h: &history{}, mean: amounts{1, 10, 0}}
+	v := &view{now: 70 * sec, h: &history{}, mean: amounts{1, 10, 0}}
 	v.h.add(50*sec, amounts{9, 80, 0})
 	for hits, want := range map[int]float64{0: 0.9, 2: 0.9, 3: 0.1} {
 		w := window{size: amounts{100, 100, 0}, low: time.Minute, high: time.Minute, hits: hits}
@@ -454,7 +454,7 @@ func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
 	} {
 		w := tt.w
 		w.even, w.low, w.high = true, time.Minute, time.Minute
-		if w.uneven(view{open: seconds(2 * tt.calm), lastBlock: 2}, tt.tested); math.Abs(w.margin-tt.margin) > 1e-9 || w.testAfter != tt.next || w.doubts != tt.doubts {
+		if w.uneven(&view{open: seconds(2 * tt.calm), lastBlock: 2}, tt.tested); math.Abs(w.margin-tt.margin) > 1e-9 || w.testAfter != tt.next || w.doubts != tt.doubts {
 			t.Errorf("%s: a margin of %v, the next test after %v, %d doubts; want %v, %v, %d", tt.name, w.margin, w.testAfter, w.doubts, tt.margin, tt.next, tt.doubts)
 		}
 	}
@@ -504,7 +504,7 @@ func TestWhatIsInUseOfAWindow(t *testing.T) {
 		}), 7*sec + ms, -6, 36 * sec / 30, 41 / 30., true, 30, true},
 		{"more than one block supports it", with(func(w *window) { w.low, w.fold, w.size = 40*sec, sec, amounts{30, 100, 0} }), 11*sec + ms, -10, 40 * sec / 30, 41 / 30., true, 30, false},
 	} {
-		v := view{now: now, last: now, guard: ms, h: &history{}, mean: amounts{1, 3, 0}}
+		v := &view{now: now, last: now, guard: ms, h: &history{}, mean: amounts{1, 3, 0}}
 		for i := range 50 {
 			v.h.add(time.Duration(51+i)*sec, amounts{1, 3, 0})
 		}
@@ -560,7 +560,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 			w.raise = 1
 		}
 		w.low, w.high, w.size, w.proven = time.Minute, time.Minute, amounts{100, 100, 0}, amounts{70, 0, 0}
-		v := view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, lastBlock: 1, open: seconds(tt.calm)}
+		v := &view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, lastBlock: 1, open: seconds(tt.calm)}
 		w.answered(v)
 		if math.Abs(w.raise-tt.raise) > 1e-6 || w.size[attempts] != tt.size || w.size[cost] != tt.size || w.proven[attempts] != tt.proven || w.untested != tt.untests {
 			t.Errorf("%s: raised by %.4f, size %v, proven %v, %v untested; want %.4f, %v, %v, %v", tt.name, w.raise, w.size, w.proven[attempts], w.untested, tt.raise, tt.size, tt.proven, tt.untests)
@@ -568,20 +568,20 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 	}
 	large := window{untested: 499, testAfter: 1, raise: 1, low: time.Minute, high: time.Minute, size: amounts{200, 200, 0}}
 	for i, want := range []float64{1, 1.0025} {
-		if large.answered(view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); large.raise != want {
+		if large.answered(&view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); large.raise != want {
 			t.Errorf("after %d attempts a window of 200 is tested with %v, want %v", 500+i, large.raise, want)
 		}
 	}
 	dear := window{unit: cost, untested: 10, raise: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}, proven: amounts{1, 1, 0}}
-	if dear.answered(view{now: time.Hour, h: &history{}, mean: amounts{1, 4, 0}}); dear.proven != (amounts{}) {
+	if dear.answered(&view{now: time.Hour, h: &history{}, mean: amounts{1, 4, 0}}); dear.proven != (amounts{}) {
 		t.Errorf("a size of less than one attempt is not trusted after ten: %v", dear.proven)
 	}
 	few := window{untested: 26, testAfter: 1, raise: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}}
-	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); few.raise != 1.25 {
+	if few.answered(&view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); few.raise != 1.25 {
 		t.Errorf("a window of two is tested with %v, want 1.25", few.raise)
 	}
 	few.raise = 1.2
-	if few.answered(view{now: time.Hour, h: sentEvenly(time.Hour, sec, 3), mean: amounts{1, 1, 0}}); math.Abs(few.raise-1.2*1.015) > 1e-9 {
+	if few.answered(&view{now: time.Hour, h: sentEvenly(time.Hour, sec, 3), mean: amounts{1, 1, 0}}); math.Abs(few.raise-1.2*1.015) > 1e-9 {
 		t.Errorf("the test of a window of two goes on with %v, want %v", few.raise, 1.2*1.015)
 	}
 }
@@ -617,7 +617,7 @@ func TestWhatABlockTellsAboutTheLengthOfAWindow(t *testing.T) {
 	} {
 		w := &window{unit: tt.unit, size: tt.size, low: 59 * sec, high: 62 * sec, hits: sureHits, raise: 1}
 		b := &block{began: 119200 * ms, lastRefused: tt.freed, release: tt.freed + sec, cost: tt.cost}
-		low, high, agrees := w.bracket(view{now: b.release, h: h, mean: amounts{1, 5, 1}}, b)
+		low, high, agrees := w.bracket(&view{now: b.release, h: h, mean: amounts{1, 5, 1}}, b)
 		if agrees != tt.agrees || low.Round(200*ms) != cmp.Or(tt.low, tt.high-sec) || high.Round(200*ms) != tt.high {
 			t.Errorf("%s: agrees %v, from %v to %v; want %v, %v to %v", tt.name, agrees, low, high, tt.agrees, cmp.Or(tt.low, tt.high-sec), tt.high)
 		}
