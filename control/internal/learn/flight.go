@@ -94,7 +94,6 @@ type crowd struct {
 	seen     [maxFlights]float32
 	total    float32
 	evidence float64
-	wrong    float64 // how often such a limit was held and dropped
 	last     float64 // the fewest others that were in flight at the last refusals
 	times    int     // consecutive refusals with about as many others
 	carried  int     // attempts admitted with at least as many others, since the last of them

@@ -220,7 +220,7 @@ func (l *Law) suggestsFlight(b *block) bool {
 	if x := l.flight(); x != nil {
 		return certain && others < x.size // it was lowered
 	}
-	return l.weighed > 1 && (certain || l.crowd.evidence > heldEvidence+doubtedEvidence*l.crowd.wrong)
+	return l.weighed > 1 && (certain || l.crowd.evidence > heldEvidence)
 }
 
 // holdFlight holds a limit on attempts in flight, and drops the limits that were blamed
@@ -241,7 +241,6 @@ func (l *Law) holdFlight(b *block) {
 // dropFlight drops a limit on attempts in flight, and holds again what was held before.
 func (l *Law) dropFlight(v *view, x *flight) {
 	l.drop(x)
-	l.crowd.wrong++
 	l.crowd.evidence = 0
 	if x.was == nil || l.rate() != nil {
 		l.holdRate(v, &l.block)

@@ -168,12 +168,10 @@ const (
 	flightFade = 400.0
 	// A refusal is soon after the last one if fewer attempts were sent than soonRefused times
 	// the number that may be in flight; then the size is also cut by the part soonCut. After
-	// maxSoon in a row the flight is dropped, and holding one again takes doubtedEvidence
-	// more. So it is once refusals have lowered its size by the part maxFall and one more: they
-	// come at all sizes, as those of a small burst do.
+	// maxSoon in a row the flight is dropped. So it is once refusals have lowered its size by
+	// the part maxFall and one more: they come at all sizes, as those of a small burst do.
 	soonRefused, soonCut, maxSoon = 5.0, 0.1, 3
 	maxFall                       = 0.2
-	doubtedEvidence               = 4.0
 
 	// Block.
 
