@@ -297,7 +297,7 @@ func (t *advertised) unrounded(v *view, sent time.Duration, f Fact) float64 {
 	left := t.quota - t.share*v.h.used(cost, sent, length)
 	switch {
 	case t.shape == fixed && f.Reset > 0:
-		left = t.quota - t.share*(v.h.until(cost, sent)-v.h.until(cost, sent+f.Reset-length-1))
+		left = t.quota - t.share*v.h.between(cost, sent+f.Reset-length, sent)
 	case t.shape == bucket && t.at >= 0:
 		left = min(t.quota, t.left+t.slow*(sent-t.at).Seconds()) - t.share*(v.h.until(cost, sent)-v.h.until(cost, t.at))
 	}

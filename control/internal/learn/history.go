@@ -108,6 +108,11 @@ func (h *history) until(u unit, t time.Duration) float64 {
 	return before.sum[u] + part*(c.sum[u]-before.sum[u])
 }
 
+// between returns the amount sent from one instant to another, both included.
+func (h *history) between(u unit, from, to time.Duration) float64 {
+	return h.until(u, to) - h.until(u, from-1)
+}
+
 // used returns the amount sent in the given length of time up to and including t.
 func (h *history) used(u unit, t, length time.Duration) float64 {
 	return max(0, h.until(u, t)-h.until(u, t-length))

@@ -270,7 +270,7 @@ func (l *Law) holdRate(v *view, b *block) {
 func (l *Law) holdWindow(v *view, b *block) {
 	var size amounts
 	for u := range size {
-		size[u] = v.h.until(unit(u), b.began) - v.h.until(unit(u), l.freed-1)
+		size[u] = v.h.between(unit(u), l.freed, b.began)
 	}
 	if size[attempts] < 1 {
 		l.penalize(v, 0)
@@ -299,7 +299,7 @@ func (l *Law) configured(v *view, b *block, w *window) {
 		case ended(ends.released):
 		case ended(ends.clock):
 			for u := range w.size {
-				w.size[u] = v.h.until(unit(u), b.began) - v.h.until(unit(u), max(l.freed, ends.clock-length)-1)
+				w.size[u] = v.h.between(unit(u), max(l.freed, ends.clock-length), b.began)
 			}
 		default:
 			continue
@@ -312,14 +312,11 @@ func (l *Law) configured(v *view, b *block, w *window) {
 // penalize takes the block for a penalty on a rate of at least that many attempts a second.
 func (l *Law) penalize(v *view, atLeast float64) {
 	b := &l.block
-	if l.penalty.length == 0 {
-		l.penalty.length = b.release - b.lastRefused
-		if b.refusals > 1 {
-			l.penalty.low = min(b.tooShort, l.penalty.length)
-		}
+	if !l.penalty.on() {
+		l.penalty.begin(b)
 	}
 	open := (b.began - l.freed).Seconds()
-	n := v.h.until(attempts, b.began) - v.h.until(attempts, l.freed-1)
+	n := v.h.between(attempts, l.freed, b.began)
 	pace := b.pace
 	if n >= 5 {
 		pace = min(pace, n/open)

@@ -337,7 +337,7 @@ func (l *Law) blocked(f refusal) {
 	v := l.view()
 	l.block = block{
 		began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, refusals: 1,
-		count:   v.h.until(attempts, f.sent) - v.h.until(attempts, l.freed-1),
+		count:   v.h.between(attempts, l.freed, f.sent),
 		before:  float64(l.allRefused - 1),
 		pace:    l.pace(v, f.sent),
 		first:   l.freed == l.began,

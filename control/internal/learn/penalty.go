@@ -57,10 +57,15 @@ func (p *penalty) endedExplained(b *block) {
 		p.ended(took, silence, b.tooShort, b.refusals)
 	} else {
 		p.blocks++
-		p.length = silence
-		if b.refusals > 1 {
-			p.low = min(b.tooShort, silence)
-		}
+		p.begin(b)
+	}
+}
+
+// begin takes a block for the first of a penalty.
+func (p *penalty) begin(b *block) {
+	p.length = b.release - b.lastRefused
+	if b.refusals > 1 {
+		p.low = min(b.tooShort, p.length)
 	}
 }
 

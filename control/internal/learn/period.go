@@ -57,7 +57,7 @@ func (s *spans) match(v *view, length time.Duration) (period, bool) {
 		if x.low-x.refused >= length || begins(x.high+near, length, v.phase) <= x.low-near {
 			return period{}, false
 		}
-		used := v.h.until(attempts, x.refused) - v.h.until(attempts, begins(x.refused, length, v.phase)-1)
+		used := v.h.between(attempts, begins(x.refused, length, v.phase), x.refused)
 		least, most = min(least, used), max(most, used)
 		chance *= min(1, float64(x.high-x.low+near)/float64(length))
 		if x.low-x.refused > length/20 {
@@ -72,7 +72,7 @@ func (s *spans) match(v *view, length time.Duration) (period, bool) {
 	}
 	end := begins(v.now, length, v.phase)
 	for range 20 { // a bound that is never reached
-		if v.h.until(attempts, end-1)-v.h.until(attempts, end-length-1) > 1.03*most+1 {
+		if v.h.between(attempts, end-length, end-1) > 1.03*most+1 {
 			return period{}, false
 		}
 		end -= length
@@ -92,7 +92,7 @@ func (s *spans) match(v *view, length time.Duration) (period, bool) {
 func (s *spans) counter(v *view, t, from, length time.Duration, weight float64) float64 {
 	start := from + (t-from)/length*length
 	in := func(low, high time.Duration) float64 {
-		n := v.h.until(attempts, high) - v.h.until(attempts, low-1)
+		n := v.h.between(attempts, low, high)
 		for i := range s.n {
 			if x := &s.ring[i]; x.refused >= low && x.refused <= high && x.refused < t {
 				n += weight * x.refusals

@@ -197,63 +197,69 @@ func (r *rate) ended(v *view, released time.Duration) {
 	r.refused = 0
 	r.refine()
 	if !r.spaced && r.top > raisedTop*r.high {
-		r.low, r.high = max(r.low, r.paceAt(r.climbed-rateMemory)), r.top
+		low := max(r.low, r.paceAt(r.climbed-rateMemory))
 		r.sum, r.cycles, r.released, r.count = cycle{}, 0, released, 0
-		r.plan(v.now)
+		r.bracket(v.now, low, r.top)
 		return
 	}
 	if r.spaced && n < minCycle {
-		r.low, r.high = max(slowest, r.top*math.Exp(-r.step)), max(slowest, r.top)
+		low := r.top * math.Exp(-r.step)
 		if r.earlyInRow < 2 && r.sum.n > 0 {
-			r.low = max(r.low, min(r.top, r.sum.n/r.sum.whole))
+			low = max(low, min(r.top, r.sum.n/r.sum.whole))
 		}
-		r.high = max(r.high, r.low*1.002)
-		r.plan(v.now)
+		r.bracket(v.now, low, r.top)
 		return
 	}
 	if n < minCycle {
-		r.low, r.high = max(shortCut*r.low, min(r.low, n/whole), slowest), max(shortCut*r.high, min(r.high, n/open), slowest*1.01)
-		r.high = max(r.high, r.low*1.002)
-		r.plan(v.now)
+		r.bracket(v.now, max(shortCut*r.low, min(r.low, n/whole)), max(shortCut*r.high, min(r.high, n/open)))
 		return
 	}
 	r.released, r.count = released, 0 // the canary was the last attempt of this cycle
-	c := cycle{n, open, whole}
+	r.add(cycle{n, open, whole})
+	doubt := 1 + endDoubt/r.sum.n
+	low, high := r.sum.n/r.sum.whole/doubt, r.sum.n/r.sum.open*doubt
+	high = max(high, low*math.Exp(r.off.mean)) // as far apart as the last means
+	if r.earlyInRow >= 2 {
+		r.bursty = r.bursty || r.provenPace > 0
+		r.provenPace, r.earlyInRow = 0, 0
+	}
+	low, high = max(low, 0.97*r.provenPace), max(high, r.provenPace)
+	if r.spaced {
+		low, high = max(r.top*math.Exp(-r.step), min(r.top, low)), r.top
+	}
+	if r.cycles > 2 {
+		r.price = fullPrice
+	}
+	r.bracket(v.now, low, high)
+}
+
+// add takes a cycle into the sum of the newest ones.
+func (r *rate) add(c cycle) {
 	r.last[r.cycles%len(r.last)] = c
 	r.cycles++
 	fade := rateMemory / max(rateMemory, r.sum.n+c.n)
 	r.sum = cycle{r.sum.n * fade, r.sum.open * fade, r.sum.whole * fade}
 	r.sum = cycle{r.sum.n + c.n, r.sum.open + c.open, r.sum.whole + c.whole}
 	r.compare(c.n / c.whole)
-	if r.cycles >= len(r.last) {
-		var three cycle
-		for _, l := range r.last {
-			three = cycle{three.n + l.n, three.open + l.open, three.whole + l.whole}
-		}
-		if q := three.n / three.whole / (r.sum.n / r.sum.whole); q < changedDown || q > changedUp {
-			r.sum, r.off.mean = three, 0 // the rate has changed, which is not noise
-		} else if r.earlyInRow >= 2 {
-			r.sum = three
-		}
+	if r.cycles < len(r.last) {
+		return
 	}
-	doubt := 1 + endDoubt/r.sum.n
-	r.low, r.high = r.sum.n/r.sum.whole/doubt, r.sum.n/r.sum.open*doubt
-	r.high = max(r.high, r.low*math.Exp(r.off.mean)) // as far apart as the last means
-	if r.earlyInRow >= 2 {
-		r.bursty = r.bursty || r.provenPace > 0
-		r.provenPace, r.earlyInRow = 0, 0
+	var three cycle
+	for _, l := range r.last {
+		three = cycle{three.n + l.n, three.open + l.open, three.whole + l.whole}
 	}
-	r.low, r.high = max(r.low, 0.97*r.provenPace), max(r.high, r.provenPace)
-	if r.spaced {
-		r.high = r.top
-		r.low = max(r.top*math.Exp(-r.step), min(r.top, r.low))
+	if q := three.n / three.whole / (r.sum.n / r.sum.whole); q < changedDown || q > changedUp {
+		r.sum, r.off.mean = three, 0 // the rate has changed, which is not noise
+	} else if r.earlyInRow >= 2 {
+		r.sum = three
 	}
-	if r.cycles > 2 {
-		r.price = fullPrice
-	}
-	r.low = max(r.low, slowest)
-	r.high = max(r.high, r.low*1.002)
-	r.plan(v.now)
+}
+
+// bracket starts a new climb from low to high, or to a little more than low.
+func (r *rate) bracket(now time.Duration, low, high float64) {
+	r.low = max(low, slowest)
+	r.high = max(high, r.low*1.002)
+	r.plan(now)
 }
 
 // sure returns a pace that was admitted until an instant: that of the last hundred

@@ -210,7 +210,7 @@ func (w *window) maxUntested(v *view) float64 {
 // used returns how much of the window was in use at an instant.
 func (w *window) used(v *view, u unit, t, length time.Duration) float64 {
 	if w.clock > 0 {
-		return v.h.until(u, t) - v.h.until(u, begins(t, w.clock, v.phase)-1)
+		return v.h.between(u, begins(t, w.clock, v.phase), t)
 	}
 	return v.h.used(u, t, length)
 }
