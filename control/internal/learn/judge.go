@@ -175,7 +175,7 @@ func (l *Law) blameCounted(v *view, f refusal) {
 	}
 }
 
-// holdPeriod looks for a window with a fixed period that explains the last blocks, and holds
+// holdPeriod looks for a window that begins with the clock and explains the last blocks, and holds
 // it instead of the limit that was blamed.
 func (l *Law) holdPeriod(v *view) bool {
 	b := &l.block

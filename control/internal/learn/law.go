@@ -9,7 +9,7 @@
 //	history   what was sent, and how much of each unit in any stretch of time
 //	rate      a pace that is known to lie between two others, and the climb before that
 //	window    so many units in any stretch of one length, whatever the length
-//	period    windows that begin anew at fixed instants, or are counted in periods (spans)
+//	period    windows that begin with the clock, or are counted in periods (spans)
 //	flight    so many attempts under way at once
 //	block     the silence after a refusal
 //	canary    when the next canary of a block goes

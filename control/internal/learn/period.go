@@ -12,8 +12,8 @@ type span struct {
 	refusals           float64 // all refusals, with those of attempts that were in flight
 }
 
-// spans are the newest blocks. They reveal a window with fixed start times, since all of
-// them end at such times.
+// spans are the newest blocks. They reveal a window that begins with the clock, since all
+// of them end when one begins.
 type spans struct {
 	ring [5]span // the newest first
 	n    int
@@ -25,8 +25,7 @@ func (s *spans) add(b *block, lost float64) {
 	s.n = min(s.n+1, len(s.ring))
 }
 
-// period is a window with fixed start times: a number of attempts in each period of the
-// wall clock.
+// period is a window that begins with the clock: a number of attempts in each period of it.
 type period struct {
 	length time.Duration
 	size   float64

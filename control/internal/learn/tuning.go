@@ -116,7 +116,7 @@ const (
 	fewUnits = 4.0
 	// A window that explained this many refusals is not dropped in favour of another limit.
 	sureHits = 4
-	// One that was found with fixed instants begins as if it had explained this many.
+	// One that was found to begin with the clock starts as if it had explained this many.
 	foundHits = 5
 	// A test of a limit starts after firstTest attempts without a refusal, after fewer if a
 	// window is small. After each failure it starts testGrowth times later, twice as late for a
