@@ -133,13 +133,15 @@ func tooLate(err error) bool {
 const DefaultMaxConcurrency = 32
 
 const (
-	// widthRound is the minimum number of responses by which a width is judged. A greater
+	// widthRound is the minimum number of responses by which a width is judged, and
+	// firstRound that by which a step up is found to pay until one was given up. A greater
 	// width is judged by as many responses as it has requests in flight.
-	widthRound = 8
+	widthRound, firstRound = 8, 4
 	// slowAnswer is the minimum latency at which a greater width can help.
 	slowAnswer = 20 * time.Millisecond
-	// widthStep is the divisor of growth: a width grows by 1/widthStep, at least by one.
-	widthStep = 8
+	// widthStep is the divisor of growth: a width grows by 1/widthStep, at least by one, and
+	// by 1/firstStep until a width was given up.
+	widthStep, firstStep = 8, 2
 	// After a width was given up, no greater one is tried for a rest, which doubles
 	// each time.
 	minWidthRest, maxWidthRest = 30 * time.Second, 10 * time.Minute
@@ -188,23 +190,25 @@ func (w *width) answered(now time.Duration, a transport.Attempt) {
 	if a.Held.Bound.Paces() {
 		w.paced++
 	}
-	if w.answers < max(widthRound, w.atOnce()) {
-		return
+	n := w.atOnce()
+	least, step := max(widthRound, n), widthStep
+	if w.unproven == 0 {
+		step = firstStep
 	}
 	mean, bound := w.took/time.Duration(w.answers), 4*w.paced < w.answers
+	if early := w.unproven == 0 && w.answers == max(firstRound, n) && w.pays(n, mean); w.answers < least && !early {
+		return
+	}
 	w.round()
 	w.before = 0
 	if !bound || mean < slowAnswer {
 		return // more requests would wait for pacing too
 	}
-	n := w.atOnce()
 	switch {
 	case w.base == 0 || n < w.base:
 		w.base, w.latency = n, mean
 	case 2*n >= 3*w.base:
-		// The throughput is the width divided by the latency.
-		gain := float64(n) / float64(w.base) * float64(w.latency) / float64(mean)
-		if gain < (1+float64(n)/float64(w.base))/2 {
+		if !w.pays(n, mean) {
 			w.giveUp(now, w.base)
 			return
 		}
@@ -215,8 +219,18 @@ func (w *width) answered(now time.Duration, a transport.Attempt) {
 	}
 	if now >= w.until && n < DefaultMaxConcurrency {
 		w.before, w.changed = n, now
-		w.now = min(n+max(1, n/widthStep), DefaultMaxConcurrency)
+		w.now = min(n+max(1, n/step), DefaultMaxConcurrency)
 	}
+}
+
+// pays reports whether a width of n, with that mean latency, does not fall behind the one
+// that it is compared with: the throughput is the width divided by the latency.
+func (w *width) pays(n int, mean time.Duration) bool {
+	if w.base == 0 || 2*n < 3*w.base {
+		return true
+	}
+	more := float64(n) / float64(w.base)
+	return more*float64(w.latency)/float64(mean) >= (1+more)/2
 }
 
 // giveUp returns to a smaller width and begins a rest.

@@ -456,8 +456,8 @@ func TestWidthGrowsWhileThroughputRises(t *testing.T) {
 		{"the owner's stands", 3, flown{places: 100, takes: 200 * ms}, 3, 0, 134 * time.Second},
 		{"answers come at once", 0, flown{places: 100, takes: 5 * ms}, 1, 0, 10 * time.Second},
 		{"one is served at a time", 0, flown{places: 1, takes: 200 * ms}, 2, 0, 400 * time.Second},
-		{"four are", 0, flown{places: 4, takes: 200 * ms}, 8, 0, 105 * time.Second},
-		{"four are, and more are refused", 0, flown{places: 4, takes: 200 * ms, refuses: true}, 5, 4, 106 * time.Second},
+		{"four are", 0, flown{places: 4, takes: 200 * ms}, 9, 0, 102 * time.Second},
+		{"four are, and more are refused", 0, flown{places: 4, takes: 200 * ms, refuses: true}, 6, 4, 102 * time.Second},
 		{"pacing is what it waits for", 0, flown{places: 100, takes: 50 * ms, every: 100 * ms}, 1, 0, 201 * time.Second},
 		{"as many as pacing lets go", 0, flown{places: 100, takes: time.Second, every: 100 * ms}, 13, 0, 240 * time.Second},
 	} {

@@ -53,11 +53,13 @@ type canaryPlan struct {
 	phase   time.Duration // the wall clock at instant 0
 	penalty time.Duration // the least wait because of a penalty
 	likely  *candidates
+	lost    float64 // attempts refused in this block, with those that were in flight
 }
 
 func (l *Law) canaryPlan() canaryPlan {
 	p := canaryPlan{
 		block: &l.block, now: l.clock, trip: time.Duration(l.trip), from: l.freed, phase: l.cfg.Phase, penalty: l.penaltyWait(), likely: l.likely,
+		lost: float64(l.allRefused) - l.block.before,
 	}
 	p.room, p.known = l.predicted(&p) // by the round trip of a refusal
 	if p.refusals == 1 && l.flying > 1 {
@@ -128,6 +130,9 @@ func (p *canaryPlan) afterRefusal() time.Duration {
 func (p *canaryPlan) afterCanary() time.Duration {
 	low := max(firstCanary, p.penalty, p.longer())
 	most := 2 * low
+	if p.first {
+		most = low * 5 / 2 // usual lengths are as far apart
+	}
 	if low == penaltyLongest { // enough for any penalty
 		most = low + low/5
 	}
@@ -147,8 +152,11 @@ func (p *canaryPlan) afterCanary() time.Duration {
 			best, p.aimed, lengths = w, true, p.likely.configured()
 		}
 		for _, u := range lengths {
-			for _, end := range p.ends(u) {
-				try(end + late(u, p.trip))
+			ends := p.windowEnds(u, p.from, p.phase)
+			try(ends.released + late(u, p.trip) + p.countedLate(u))
+			if !p.first { // the first attempt begins most windows
+				try(ends.clock + late(u, p.trip))
+				try(ends.refused + late(u, p.trip))
 			}
 		}
 	}
@@ -183,8 +191,8 @@ func (p *canaryPlan) minute(low time.Duration) time.Duration {
 
 // countedLate returns how much later than the end of a window a canary goes, since the window may
 // be counted in periods: attempts of the period before leave it evenly, and refused ones count.
-func (b *block) countedLate(length time.Duration) time.Duration {
-	return time.Duration(float64(length) * min(maxCountedLate, (float64(b.refusals)+refusedMore)/(b.count+1)))
+func (p *canaryPlan) countedLate(length time.Duration) time.Duration {
+	return time.Duration(float64(length) * min(maxCountedLate, (p.lost+refusedMore)/(p.count+1)))
 }
 
 // awaits returns the wait before the next canary once the first one was refused, which rules

@@ -150,7 +150,7 @@ func TestWhenACanaryGoes(t *testing.T) {
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
 		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, soonest: sec, expected: 7 * sec, lastWait: 8 * sec}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, soonest: sec, expected: 7 * sec, lastWait: 8 * sec, count: 1e6}
 		l.allAdmitted = 99
 		for _, do := range tt.do {
 			do(l)
@@ -215,18 +215,18 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"after few every half of its age", block{refusals: 9, wait: 15 * time.Minute, count: 256, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
 		{"after one, too", block{refusals: 9, wait: 15 * time.Minute, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
 		{"room, but not for us", block{refusals: 2, wait: sec, explained: true, punished: true}, 0, 0, far, 0, 0, 20 * sec},
-		{"a minute after the last release", block{refusals: 2, wait: 4 * sec}, 0, 0, -50 * sec, 0, 0, 10120 * ms},
-		{"and a round trip", block{refusals: 2, wait: 4 * sec}, 100 * ms, 0, -50 * sec, 0, 0, 10220 * ms},
+		{"a minute after the last release", block{refusals: 2, wait: 4 * sec, count: 1e6}, 0, 0, -50 * sec, 0, 0, 10120 * ms},
+		{"and a round trip", block{refusals: 2, wait: 4 * sec, count: 1e6}, 100 * ms, 0, -50 * sec, 0, 0, 10220 * ms},
 		{"a minute after the block began", block{refusals: 2, wait: 4 * sec, began: -50 * sec}, 0, 0, far, 50 * sec, 0, 10120 * ms},
 		{"a minute of the clock", block{refusals: 2, wait: 4 * sec, began: -50 * sec}, 0, 0, far, 51 * sec, 0, 9120 * ms},
 		{"a penalty ends at no minute", block{refusals: 2, wait: 4 * sec, punished: true}, 0, 0, -50 * sec, 0, 0, 12 * sec},
-		{"a minute that ends too soon", block{refusals: 2, wait: 4 * sec}, 0, 0, -53 * sec, 0, 0, 12 * sec},
-		{"just not too soon", block{refusals: 2, wait: 4 * sec}, 0, 0, -52920 * ms, 0, 0, 7200 * ms},
-		{"one that ends too late", block{refusals: 2, wait: 4 * sec}, 0, 0, -36100 * ms, 0, 0, 12 * sec},
-		{"just not too late", block{refusals: 2, wait: 4 * sec}, 0, 0, -36200 * ms, 0, 0, 23920 * ms},
-		{"before a penalty ends", block{refusals: 2, wait: 4 * sec}, 0, 0, -50 * sec, 0, 11 * sec, 12 * sec},
+		{"a minute that ends too soon", block{refusals: 2, wait: 4 * sec, count: 1e6}, 0, 0, -53 * sec, 0, 0, 12 * sec},
+		{"just not too soon", block{refusals: 2, wait: 4 * sec, count: 1e6}, 0, 0, -52920 * ms, 0, 0, 7200 * ms},
+		{"one that ends too late", block{refusals: 2, wait: 4 * sec, count: 1e6}, 0, 0, -36100 * ms, 0, 0, 12 * sec},
+		{"just not too late", block{refusals: 2, wait: 4 * sec, count: 1e6}, 0, 0, -36200 * ms, 0, 0, 23920 * ms},
+		{"before a penalty ends", block{refusals: 2, wait: 4 * sec, count: 1e6}, 0, 0, -50 * sec, 0, 11 * sec, 12 * sec},
 		{"when a limit has room", block{refusals: 2, wait: 4 * sec}, 0, 15 * sec, far, 0, 0, 15 * sec},
-		{"or a minute ends before", block{refusals: 2, wait: 4 * sec}, 0, 15 * sec, -50 * sec, 0, 0, 10120 * ms},
+		{"or a minute ends before", block{refusals: 2, wait: 4 * sec, count: 1e6}, 0, 15 * sec, -50 * sec, 0, 0, 10120 * ms},
 		{"after long waits an instant may be a tenth later than the last wait", block{refusals: 7, wait: 10 * time.Minute}, 0, 660 * sec, far, 0, 0, 660 * sec},
 		{"not less", block{refusals: 7, wait: 10 * time.Minute}, 0, 659 * sec, far, 0, 0, 15 * time.Minute},
 		{"and a fifth later than any penalty", block{refusals: 7, wait: 10 * time.Minute}, 0, 1079 * sec, far, 0, 0, 1079 * sec},
@@ -238,13 +238,16 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"a minute after the first attempt, and not a quarter", block{refusals: 3, wait: 4 * sec, first: true, count: 599}, 0, 0, -39 * sec, 21 * sec, 0, 21535 * ms},
 		{"later after fewer attempts", block{refusals: 3, wait: 4 * sec, first: true, count: 89}, 0, 0, -44 * sec, 0, 0, 18887 * ms},
 		{"a tenth of it at most", block{refusals: 3, wait: 4 * sec, first: true, count: 40}, 0, 0, -48 * sec, 0, 0, 18120 * ms},
-		{"fewer may be a ban", block{refusals: 3, wait: 4 * sec, first: true, count: 39}, 0, 0, -50 * sec, 0, 0, 10120 * ms},
+		{"fewer may be a ban", block{refusals: 3, wait: 4 * sec, first: true, count: 39}, 0, 0, -50 * sec, 0, 0, 16120 * ms},
 		{"sooner than another window", block{refusals: 3, wait: 10 * sec, first: true, count: 599}, 0, 0, -54 * sec, 0, 0, 6535 * ms},
-		{"a fifth of the wait from now at least", block{refusals: 3, wait: 11 * sec, first: true, count: 599}, 0, 0, -54 * sec, 1801 * sec, 0, 33 * sec},
+		{"a fifth of the wait from now at least, else two minutes after it", block{refusals: 3, wait: 11 * sec, first: true, count: 599}, 0, 0, -54 * sec, 1801 * sec, 0, 67070 * ms},
+		{"nor when a window of the clock ends", block{refusals: 3, wait: 4 * sec, first: true, count: 599}, 0, 0, far, 51 * sec, 0, 12 * sec},
+		{"nor one that the refused attempt began", block{refusals: 3, wait: 4 * sec, first: true, count: 599, began: -50 * sec}, 0, 0, far, 1801 * sec, 0, 12 * sec},
+		{"refused attempts may count in a window", block{refusals: 3, wait: 4 * sec, count: 100}, 0, 0, -40 * sec, 1801 * sec, 0, 22585 * ms},
 		{"at most a day", block{refusals: 2, wait: 4 * sec}, 0, 0, far, 0, 30 * time.Hour, 24 * time.Hour},
 	} {
 		b := hours(tt.b)
-		p := canaryPlan{block: &b, trip: tt.trip, room: tt.room, from: tt.from, phase: tt.phase, penalty: tt.penalty}
+		p := canaryPlan{block: &b, trip: tt.trip, room: tt.room, from: tt.from, phase: tt.phase, penalty: tt.penalty, lost: float64(b.refusals)}
 		if got := p.next(); (got - tt.want).Abs() > ms {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}

@@ -166,7 +166,7 @@ func (l *Law) blameCounted(v *view, f refusal) {
 			blocks = 2
 		}
 		for ; blocks <= maxCounted && !w.even; blocks++ {
-			if length, size, ok := l.spans.counted(v, blocks, l.began, f.sent, w.low*9/10, w.high*11/10); ok {
+			if length, size, ok := l.spans.counted(v, blocks, l.began, f.sent, w.low/2, 2*w.high); ok {
 				w.low, w.high, w.lone, w.even, w.clock = length, length, false, true, 0
 				w.size, w.testAfter = amounts{size, 0, 0}, testGrowth
 				l.block.blamed = w

@@ -571,10 +571,10 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		size      float64 // 0: it is not
 	}{
 		{"a length between the bounds", large, 9 * sec, 11 * sec, func(*window) {}, 1000},
-		{"a tenth below them", large, 11100 * ms, 12 * sec, func(*window) {}, 1000},
-		{"more than a tenth", large, 11200 * ms, 12 * sec, func(*window) {}, 0},
-		{"a tenth above them", large, 8 * sec, 9100 * ms, func(*window) {}, 1000},
-		{"more than that", large, 8 * sec, 9050 * ms, func(*window) {}, 0},
+		{"half of the lower bound", large, 20 * sec, 22 * sec, func(*window) {}, 1000},
+		{"less than half", large, 20002 * ms, 22 * sec, func(*window) {}, 0},
+		{"twice the upper bound", large, 4 * sec, 5 * sec, func(*window) {}, 1000},
+		{"more than twice", large, 4 * sec, 4999 * ms, func(*window) {}, 0},
 		{"a window of cost", large, 9 * sec, 11 * sec, func(w *window) { w.unit = cost }, 0},
 		{"one that is already", large, 9 * sec, 11 * sec, func(w *window) { w.even = true }, 0},
 		{"one that began with the clock", large, 10 * sec, 10 * sec, func(w *window) { w.clock = 10 * sec }, 1000},

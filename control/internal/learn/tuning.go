@@ -106,6 +106,8 @@ const (
 	// A limit is nearly full if at least this part of it is in use. Then a refusal is attributed
 	// to it, and a window is what delays attempts, so that it is tested.
 	nearlyFull = 0.85
+	// It is, too, if as much was sent as before the first block, up to this part.
+	sameAgain = 0.05
 	// A window that was fuller explains a refusal, and more evidence is needed against it.
 	fullExplains = 0.92
 	// Another unit explains a window if its error is smaller by this much.

@@ -221,13 +221,17 @@ func (w *window) busy(v *view) bool {
 }
 
 // fullness returns the part of the window in use at a refusal. If no unit is known to be
-// right, it uses the unit with the highest fullness.
+// right, it uses the unit with the highest fullness. A lone window is full, however short it is
+// assumed to be, if as much was sent in its longest length as before the first block.
 func (w *window) fullness(v *view, f refusal) float64 {
 	full := 0.0
 	for u := range w.size {
 		if w.size[u] > 0 && (unit(u) == w.unit || w.hits < 3) {
 			used := w.used(v, unit(u), f.sent, max(w.low, w.length(f.sent)))
 			full = max(full, (used+v.amounts(f.cost)[u])/(w.size[u]*(1-w.margin)))
+			if again := w.used(v, unit(u), f.sent, w.high) / w.size[u]; w.lone && math.Abs(again-1) < sameAgain {
+				full = max(full, nearlyFull)
+			}
 		}
 	}
 	return full

@@ -431,6 +431,13 @@ func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
 			t.Errorf("after %d refusals it is full to %v, want %v", hits, got, want)
 		}
 	}
+	// As much as before the first block explains a refusal, whatever the length is now.
+	for size, want := range map[float64]float64{9: nearlyFull, 9.4: nearlyFull, 8.6: nearlyFull, 9.5: 0.11, 8.5: 0.12} {
+		w := window{size: amounts{size, 0, 0}, low: time.Second, high: time.Minute, lone: true, floor: time.Second, fold: time.Second}
+		if got := w.fullness(v, refusal{sent: 70 * sec, cost: 10}); math.Abs(got-want) > 0.01 {
+			t.Errorf("with 9 of %v it is full to %v, want %v", size, got, want)
+		}
+	}
 	// By the clock, what was sent just before the minute does not count.
 	v.h = sentEvenly(sec, sec, 1)
 	v.h.add(60*sec-1, amounts{1, 1, 0})
