@@ -28,8 +28,8 @@ func (x *flight) free(v *view, _ float64) time.Duration {
 	return v.now
 }
 
-func (*flight) sent(time.Duration) {}
-func (*flight) takeBack()          {}
+func (*flight) sent(time.Duration, float64) {}
+func (*flight) takeBack(float64)            {}
 
 func (x *flight) answered(v *view) {
 	x.untested++

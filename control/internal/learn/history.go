@@ -174,7 +174,7 @@ func (l *Law) Recount(sent, at time.Duration, c float64) {
 	}
 	l.flying = max(0, l.flying-1)
 	for _, x := range l.limits {
-		x.takeBack()
+		x.takeBack(l.share(c))
 	}
 	for i := range l.headers {
 		l.headers[i].takeBack(sent, c)

@@ -91,6 +91,8 @@ type Law struct {
 	jitter      float64 // nanoseconds, variation of the latency
 	trip        float64 // nanoseconds, round trip of a refusal
 	mean        amounts
+	lately      float64 // what recent attempts cost, in multiples of the mean of all
+	vary        float64 // mean deviation of what one costs
 	allAdmitted float64 // attempts admitted, in all
 	allRefused  int     // attempts refused, in all
 
@@ -126,13 +128,14 @@ func New(cfg Config) *Law {
 	l.expect(cfg.Windows...)
 	l.ramp.every = float64(cfg.Initial)
 	l.mean = amounts{1, 1, 0}
+	l.lately = 1
 	return l
 }
 
 // view returns what the limits need to know. It is true until the next call.
 func (l *Law) view() *view {
 	l.seen = view{
-		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
+		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying, dear: (l.lately - 1) / max(1e-9, l.vary),
 		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), open: l.clock - l.lastRelease,
 	}
 	return &l.seen
@@ -210,13 +213,24 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 	}
 	l.flying++
 	l.h.add(now, amounts{1, cost, l.mean[busy]})
+	share := l.share(cost)
+	l.lately += 0.1 * (share - l.lately)
+	l.vary += 0.02 * (math.Abs(share-1) - l.vary)
 	for _, x := range l.limits {
-		x.sent(now)
+		x.sent(now, share)
 	}
 	for i := range l.headers {
 		l.headers[i].sent(now, cost)
 	}
 	l.last = now
+}
+
+// share returns what an attempt costs, in multiples of the mean of all.
+func (l *Law) share(c float64) float64 {
+	if l.h.total[attempts] < 1 || l.h.total[cost] <= 0 {
+		return 1
+	}
+	return c * l.h.total[attempts] / l.h.total[cost]
 }
 
 // Observe learns from an outcome.
@@ -296,7 +310,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	l.allRefused++
 	l.h.correct(o.Sent, amounts{-1, -o.Estimate, -l.mean[busy]})
 	for _, x := range l.limits {
-		x.takeBack()
+		x.takeBack(l.share(o.Estimate))
 	}
 	l.crowd.takeBack(l.out.others(o.Sent))
 	b := &l.block

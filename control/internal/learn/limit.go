@@ -12,9 +12,10 @@ const never = time.Duration(math.MaxInt64)
 type limit interface {
 	// free returns when the limit allows an attempt of that cost.
 	free(v *view, cost float64) time.Duration
-	sent(now time.Duration)
+	// sent counts an attempt, which costs that many times the mean.
+	sent(now time.Duration, share float64)
 	// takeBack undoes sent: the attempt was refused.
-	takeBack()
+	takeBack(share float64)
 	// fullness returns the part of the limit that was in use at a refusal.
 	fullness(v *view, f refusal) float64
 	// blame learns from a refusal that is attributed to this limit: one at which it was
@@ -37,6 +38,7 @@ type view struct {
 	jitter    float64       // variation of the latency
 	flying    int
 	mean      amounts       // of an attempt
+	dear      float64       // how much more than the mean recent attempts cost, in mean deviations
 	lastBlock float64       // seconds that the last block lasted
 	punished  bool          // a penalty follows each refusal
 	open      time.Duration // how long ago the last block ended

@@ -257,3 +257,35 @@ func TestALongWaitUnderAKnownRateIsAWindow(t *testing.T) {
 		t.Errorf("%d of %d admitted, %d refused, %+v held", len(sent), most, refused, l.Limits(nil))
 	}
 }
+
+func TestARateCountsWhatIsLimited(t *testing.T) {
+	for _, tt := range []struct {
+		unit   unit
+		counts bool
+		want   float64 // of what the limit allows
+	}{{attempts, true, 0.9}, {cost, false, 0.85}} {
+		l, h, x := New(Config{Ceiling: 5 * ms, Initial: sec, Slowest: time.Hour}), history{}, uint64(1)
+		admitted, length := 0.0, 600*sec
+		for now := time.Duration(0); now < length; {
+			x = x*6364136223846793005 + 1442695040888963407
+			c := 0.2 + 1.6*float64(x>>40)/(1<<24)
+			if now = max(now+ms, l.Hold(now, c)); !l.Answered() {
+				now += sec
+			}
+			l.Sent(now, c)
+			a := amounts{1, c, 0}
+			o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted, Estimate: c, Cost: c}
+			if h.used(tt.unit, now, sec)+a[tt.unit] > 20 {
+				o.Class = Refused
+			} else {
+				h.add(now, a)
+				admitted += a[tt.unit]
+			}
+			l.Observe(o)
+			now += 4 * ms
+		}
+		if r := l.rate(); r == nil || r.counts != tt.counts || admitted < tt.want*20*length.Seconds() {
+			t.Errorf("20 of unit %d a second: %.0f of %.0f in %d refusals, %+v", tt.unit, admitted, 20*length.Seconds(), l.allRefused, r)
+		}
+	}
+}

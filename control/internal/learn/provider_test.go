@@ -264,7 +264,7 @@ func climb(r *rate, now time.Duration, refuse func(gap, now time.Duration) bool)
 			r.ended(v, v.now)
 			return v.now
 		}
-		r.sent(v.now)
+		r.sent(v.now, 1)
 	}
 	return now
 }

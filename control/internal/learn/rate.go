@@ -25,6 +25,8 @@ type rate struct {
 	guessed   bool          // the bracket lies between two steps of the ramp; no refusal has narrowed it
 	newest    time.Duration // when the newest attempt was sent
 	apart     float64       // nanoseconds between recent attempts
+	counts    bool          // attempts are limited, not what they cost
+	dear      float64       // how much more than others those before refusals cost, as view.dear
 
 	released time.Duration // when this cycle began
 	count    float64       // sent since, without refused ones
@@ -104,20 +106,27 @@ func (r *rate) free(v *view, _ float64) time.Duration { return max(v.now, r.due)
 // room returns 0: attempts go one by one.
 func (*rate) room(*view) float64 { return 0 }
 
-func (r *rate) sent(now time.Duration) {
-	r.count++
+// sent counts an attempt by what it costs, if it is costs that are limited.
+func (r *rate) sent(now time.Duration, share float64) {
+	if r.counts {
+		share = 1
+	}
+	r.count += share
 	gap := seconds(1 / r.pace())
 	smooth(&r.apart, min(float64(now-r.newest), 2*testedGap*float64(gap)), 0.1)
 	r.newest = now
 	if r.apart < testedGap*float64(gap) { // otherwise another limit delays, and the rate is not tested
-		r.climb(r.since + 1)
+		r.climb(r.since + share)
 	}
-	r.due = max(r.due, now-gap/8) + gap
+	r.due = max(r.due, now-gap/8) + time.Duration(share*float64(gap))
 }
 
-func (r *rate) takeBack() {
-	r.climb(max(0, r.since-1))
-	r.count = max(0, r.count-1)
+func (r *rate) takeBack(share float64) {
+	if r.counts {
+		share = 1
+	}
+	r.climb(max(0, r.since-share))
+	r.count = max(0, r.count-share)
 }
 
 // fullness compares the pace with the rate.
@@ -128,6 +137,9 @@ func (r *rate) fullness(v *view, _ refusal) float64 {
 func (r *rate) blame(v *view, f refusal) {
 	r.refused = f.sent
 	r.top, r.climbed = r.pace(), r.since
+	if r.dear += 0.3 * (v.dear - r.dear); math.Abs(r.dear) > surelyDear {
+		r.counts = r.dear < 0
+	}
 	if r.since < r.stretch/2 {
 		r.earlyInRow++
 	} else {

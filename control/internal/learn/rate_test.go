@@ -83,7 +83,7 @@ func TestARateIsTheMeanFromReleaseToRelease(t *testing.T) {
 		now := time.Duration(0)
 		for _, c := range tt.cycles {
 			for range int(c.n) - int(r.count) {
-				r.sent(now)
+				r.sent(now, 1)
 			}
 			v := &view{now: now + seconds(c.open)}
 			r.blame(v, refusal{sent: v.now, now: v.now})
@@ -295,7 +295,7 @@ func TestMoreInFlightDuringASteepClimbIsNoEvidence(t *testing.T) {
 		if now += [...]time.Duration{35, 39, 40, 91}[i%4] * ms; i > 40 && i < 70 && !r.steep() {
 			t.Fatalf("attempt %d: it climbs to %.3g a second, and is not steep", i, r.pace())
 		}
-		r.sent(now)
+		r.sent(now, 1)
 	}
 	if r.steep() {
 		t.Errorf("twenty a second go for a while, though %.3g may, and it is steep", r.pace())
@@ -308,11 +308,11 @@ func TestACanaryCountsInOneCycle(t *testing.T) {
 	now := time.Duration(0)
 	for range 6 { // nine and the canary in ten seconds
 		for i := range 9 {
-			r.sent(now + time.Duration(i)*sec)
+			r.sent(now+time.Duration(i)*sec, 1)
 		}
 		r.blame(&view{now: now + 9*sec}, refusal{sent: now + 9*sec})
 		now += 10 * sec
-		r.sent(now)
+		r.sent(now, 1)
 		r.ended(&view{now: now}, now)
 	}
 	if got := r.sum.n / r.sum.whole; math.Abs(got-1) > 1e-9 {
@@ -324,7 +324,7 @@ func TestABracketIsAsWideAsTheMeansOfCyclesDiffer(t *testing.T) {
 	r := newRate(0, 1, 1.1)
 	r.spaced, r.off = false, cycleRates{top: 0.4, mean: 0.3}
 	for i := range 20 {
-		r.sent(time.Duration(i) * sec)
+		r.sent(time.Duration(i)*sec, 1)
 	}
 	r.blame(&view{now: 20 * sec}, refusal{sent: 20 * sec})
 	r.ended(&view{now: 21 * sec}, 21*sec)
@@ -345,7 +345,7 @@ func TestAPaceThatCarriedAHundredAttemptsIsTrusted(t *testing.T) {
 		r := &rate{low: 10, high: 20, stretch: 1000}
 		now := time.Duration(0)
 		for range tt.sent {
-			r.sent(now)
+			r.sent(now, 1)
 			now += seconds(1 / r.pace())
 		}
 		r.blame(&view{}, refusal{sent: now})
@@ -396,7 +396,7 @@ func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
 	now := time.Duration(0)
 	for range 5000 {
 		now = max(now+20*ms, r.free(&view{now: now}, 1))
-		r.sent(now)
+		r.sent(now, 1)
 	}
 	if got := r.pace(); got < 50 || got > 50*1.25*1.05 {
 		t.Errorf("a pace of %.1f after 5,000 attempts at 50 a second, want at most %.1f", got, 50*testedGap)
@@ -596,12 +596,12 @@ func TestARefusalOfARate(t *testing.T) {
 		if r.refused = 0; r.count == 100 && r.sure(20*sec) != 5 {
 			t.Errorf("%s: without a refusal %v a second were admitted, want 5", tt.name, r.sure(20*sec))
 		}
-		r.takeBack()
+		r.takeBack(1)
 		if r.count != tt.r.count+99 || r.since != max(0, tt.r.since-1) {
 			t.Errorf("%s: one less: %v sent, %v of the climb", tt.name, r.count, r.since)
 		}
 		r.count, r.since = 0.5, 0.5
-		if r.takeBack(); r.count != 0 || r.since != 0 {
+		if r.takeBack(1); r.count != 0 || r.since != 0 {
 			t.Errorf("%s: less than nothing was sent: %v and %v", tt.name, r.count, r.since)
 		}
 		r.punished(30*sec, 4, 9, 20*sec)
@@ -682,7 +682,7 @@ func TestWhenTheNextAttemptOfARateIsDue(t *testing.T) {
 	} {
 		r := newRate(0, 10, 10)
 		for _, at := range tt.sent {
-			r.sent(at)
+			r.sent(at, 1)
 		}
 		if (r.due-tt.due).Abs() > 100*time.Microsecond || time.Duration(r.apart).Round(ms) != tt.apart || r.since != tt.since || r.count != float64(len(tt.sent)) {
 			t.Errorf("%s: the next one is due at %v, %v apart, %v of the climb; want %v, %v, %v", tt.name, r.due, time.Duration(r.apart), r.since, tt.due, tt.apart, tt.since)
@@ -738,5 +738,31 @@ func TestWhetherThePaceOrTheMeanPredictsRefusals(t *testing.T) {
 	r := &rate{count: 50, released: 10 * sec}
 	if got := r.sure(20 * sec); got != 5 {
 		t.Errorf("of fifty attempts in ten seconds %v a second were admitted", got)
+	}
+}
+
+func TestARateGoesByWhatAttemptsCost(t *testing.T) {
+	r := newRate(0, 10, 10)
+	r.sent(100*ms, 3)
+	if r.due != 400*ms || r.since != 3 || r.count != 3 {
+		t.Errorf("after one that cost as much as three the next is due at %v; %v of the climb, %v sent", r.due, r.since, r.count)
+	}
+	if r.takeBack(3); r.since != 0 || r.count != 0 {
+		t.Errorf("it was refused: %v of the climb, %v sent", r.since, r.count)
+	}
+	for _, tt := range []struct {
+		dear   float64
+		counts bool
+	}{{-0.6, false}, {-0.3, true}, {0.6, true}, {0.8, false}} {
+		if r.blame(&view{dear: tt.dear}, refusal{sent: sec}); r.counts != tt.counts {
+			t.Errorf("refused after attempts that cost %v more: it counts attempts: %v, %.2f", tt.dear, r.counts, r.dear)
+		}
+	}
+	r.counts, r.due, r.since, r.count = true, 100*ms, 0, 0
+	if r.sent(100*ms, 3); r.due != 200*ms || r.since != 1 || r.count != 1 {
+		t.Errorf("by number the next is due at %v; %v of the climb, %v sent", r.due, r.since, r.count)
+	}
+	if r.takeBack(3); r.since != 0 || r.count != 0 {
+		t.Errorf("it was refused: %v of the climb, %v sent", r.since, r.count)
 	}
 }

@@ -240,6 +240,8 @@ func (l *Law) Assume(found []Found) error {
 			l.expect(x.high)
 		case *flight:
 			x.testAfter = math.Inf(1)
+		case *rate:
+			x.counts = true
 		}
 	}
 	return nil

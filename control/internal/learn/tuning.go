@@ -48,6 +48,10 @@ const (
 	// The pace before a refusal is at least the mean of this time and of as many intervals:
 	// what was before may have been under another limit.
 	paceSpan, paceIntervals = time.Minute, 100
+	// Attempts are counted by what they cost, until those before refusals cost this much less than
+	// others, in mean deviations: then it is their number that is limited. If they cost as much more,
+	// it is not.
+	surelyDear = 0.2
 	// A refusal before the part tooEarly of a climb comes too early, so the next climb starts
 	// lower; one after the part confirms supports the bracket. The logarithm of the step down
 	// is from minStep to maxStep.

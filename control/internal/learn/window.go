@@ -148,7 +148,7 @@ func (w *window) filled(v *view, t time.Duration, part float64) time.Duration {
 
 // sent sets when the next attempt of an even window is due. An attempt that was late delays
 // none after it, since the provider counts no more because of it.
-func (w *window) sent(now time.Duration) {
+func (w *window) sent(now time.Duration, _ float64) {
 	if w.even {
 		w.due = max(w.due, now-w.high/evenLate) + w.gap()
 	}
@@ -166,7 +166,7 @@ func (w *window) late() float64 {
 	return 1 + w.usable()/evenLate
 }
 
-func (w *window) takeBack() {}
+func (w *window) takeBack(float64) {}
 
 // answered starts or continues a test.
 func (w *window) answered(v *view) {

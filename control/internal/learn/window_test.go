@@ -259,7 +259,7 @@ func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
 				now += tt.late
 			}
 			h.add(now, amounts{1, 1, 0})
-			w.sent(now)
+			w.sent(now, 1)
 		}
 		if (now - tt.want).Abs() > 1100*ms {
 			t.Errorf("%s: the last one goes at %v, want %v", tt.name, now, tt.want)
