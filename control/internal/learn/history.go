@@ -89,6 +89,14 @@ func (h *history) correct(sent time.Duration, a amounts) {
 	}
 }
 
+// share returns what an attempt costs, in multiples of the mean of all.
+func (h *history) share(c float64) float64 {
+	if h.total[attempts] < 1 || h.total[cost] <= 0 {
+		return 1
+	}
+	return c * h.total[attempts] / h.total[cost]
+}
+
 // until returns the total sent up to and including t.
 func (h *history) until(u unit, t time.Duration) float64 {
 	n := len(h.cells)
@@ -174,7 +182,7 @@ func (l *Law) Recount(sent, at time.Duration, c float64) {
 	}
 	l.flying = max(0, l.flying-1)
 	for _, x := range l.limits {
-		x.takeBack(l.share(c))
+		x.takeBack(l.h.share(c))
 	}
 	for i := range l.headers {
 		l.headers[i].takeBack(sent, c)

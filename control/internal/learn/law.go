@@ -213,7 +213,7 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 	}
 	l.flying++
 	l.h.add(now, amounts{1, cost, l.mean[busy]})
-	share := l.share(cost)
+	share := l.h.share(cost)
 	l.lately += 0.1 * (share - l.lately)
 	l.vary += 0.02 * (math.Abs(share-1) - l.vary)
 	for _, x := range l.limits {
@@ -223,14 +223,6 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 		l.headers[i].sent(now, cost)
 	}
 	l.last = now
-}
-
-// share returns what an attempt costs, in multiples of the mean of all.
-func (l *Law) share(c float64) float64 {
-	if l.h.total[attempts] < 1 || l.h.total[cost] <= 0 {
-		return 1
-	}
-	return c * l.h.total[attempts] / l.h.total[cost]
 }
 
 // Observe learns from an outcome.
@@ -310,7 +302,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	l.allRefused++
 	l.h.correct(o.Sent, amounts{-1, -o.Estimate, -l.mean[busy]})
 	for _, x := range l.limits {
-		x.takeBack(l.share(o.Estimate))
+		x.takeBack(l.h.share(o.Estimate))
 	}
 	l.crowd.takeBack(l.out.others(o.Sent))
 	b := &l.block

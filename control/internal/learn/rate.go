@@ -20,13 +20,12 @@ type rate struct {
 	since     float64 // admitted since the last refusal of this limit
 	now       float64 // the pace at since, in attempts a second
 	due       time.Duration
-	price     float64       // cost of a refusal, in attempts; worth bounds it from below
-	bursty    bool          // a pace that carried many attempts was a burst's
-	guessed   bool          // the bracket lies between two steps of the ramp; no refusal has narrowed it
-	newest    time.Duration // when the newest attempt was sent
-	apart     float64       // nanoseconds between recent attempts
-	counts    bool          // attempts are limited, not what they cost
-	dear      float64       // how much more than others those before refusals cost, as view.dear
+	price     float64 // cost of a refusal, in attempts; worth bounds it from below
+	bursty    bool    // a pace that carried many attempts was a burst's
+	guessed   bool    // the bracket lies between two steps of the ramp; no refusal has narrowed it
+	apart     float64 // nanoseconds between recent attempts of mean cost
+	counts    bool    // attempts are limited, not what they cost
+	dear      float64 // how much more than others those before refusals cost, as view.dear
 
 	released time.Duration // when this cycle began
 	count    float64       // sent since, without refused ones
@@ -67,7 +66,7 @@ func (r *rate) plan(now time.Duration) {
 	most := min(maxStretch, max(minTest, testWithin.Seconds()*r.low))
 	r.stretch = min(max(2*price/span, minStretch), max(most, 30*price))
 	r.climb(0)
-	r.newest, r.apart = now, 0
+	r.apart = 0
 	r.due = now + seconds(1/r.pace())
 }
 
@@ -101,24 +100,33 @@ func (r *rate) paceAt(since float64) float64 {
 	return r.high * math.Exp(min(maxBeyond, steep*y*y))
 }
 
-func (r *rate) free(v *view, _ float64) time.Duration { return max(v.now, r.due) }
+func (r *rate) free(v *view, c float64) time.Duration { return max(v.now, r.dueFor(v.h.share(c))) }
+
+// dueFor returns when an attempt is due that costs as much as that many: it waits for half of what
+// it costs more than the mean, and the next one for the other half.
+func (r *rate) dueFor(share float64) time.Duration {
+	if r.counts {
+		share = 1
+	}
+	return r.due + time.Duration((share-1)/2*1e9/r.pace())
+}
 
 // room returns 0: attempts go one by one.
 func (*rate) room(*view) float64 { return 0 }
 
 // sent counts an attempt by what it costs, if it is costs that are limited.
 func (r *rate) sent(now time.Duration, share float64) {
+	due := r.dueFor(share)
 	if r.counts {
 		share = 1
 	}
 	r.count += share
 	gap := seconds(1 / r.pace())
-	smooth(&r.apart, min(float64(now-r.newest), 2*testedGap*float64(gap)), 0.1)
-	r.newest = now
+	smooth(&r.apart, float64(min(gap+now-due, time.Duration(2*testedGap*float64(gap)))), 0.1)
 	if r.apart < testedGap*float64(gap) { // otherwise another limit delays, and the rate is not tested
 		r.climb(r.since + share)
 	}
-	r.due = max(r.due, now-gap/8) + time.Duration(share*float64(gap))
+	r.due = max(due, now-gap/8) + time.Duration((share+1)/2*float64(gap))
 }
 
 func (r *rate) takeBack(share float64) {

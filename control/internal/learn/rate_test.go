@@ -395,7 +395,7 @@ func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
 	r := newRate(0, 30, 36)
 	now := time.Duration(0)
 	for range 5000 {
-		now = max(now+20*ms, r.free(&view{now: now}, 1))
+		now = max(now+20*ms, r.free(&view{now: now, h: &history{}}, 1))
 		r.sent(now, 1)
 	}
 	if got := r.pace(); got < 50 || got > 50*1.25*1.05 {
@@ -641,7 +641,7 @@ func TestARateBeginsBelievable(t *testing.T) {
 		if r.low != tt.wantLow || r.high != tt.wantHigh || math.Abs(r.step-tt.step) > 1e-9 || math.Abs(r.stretch-tt.stretch) > 1e-6 || r.top != tt.wantHigh || r.released != 7*sec {
 			t.Errorf("from %v to %v: %+v; want %+v", tt.low, tt.high, r, tt)
 		}
-		if r.due != 7*sec+seconds(1/tt.wantLow) || r.newest != 7*sec || r.apart != 0 {
+		if r.due != 7*sec+seconds(1/tt.wantLow) || r.apart != 0 {
 			t.Errorf("from %v to %v: the first attempt goes at %v", tt.low, tt.high, r.due)
 		}
 	}
@@ -650,7 +650,7 @@ func TestARateBeginsBelievable(t *testing.T) {
 	}
 	r := newRate(0, 10, 10.1)
 	r.spaced, r.step, r.apart = false, 0.4, 9e9
-	if r.plan(3 * sec); math.Abs(r.stretch-24/math.Log(1.01)) > 1e-6 || r.apart != 0 || r.newest != 3*sec {
+	if r.plan(3 * sec); math.Abs(r.stretch-24/math.Log(1.01)) > 1e-6 || r.apart != 0 {
 		t.Errorf("where means are limited the climb has the width of the bracket: %+v", r)
 	}
 	// Rates of less than an attempt a day.
@@ -742,14 +742,33 @@ func TestWhetherThePaceOrTheMeanPredictsRefusals(t *testing.T) {
 }
 
 func TestARateGoesByWhatAttemptsCost(t *testing.T) {
-	r := newRate(0, 10, 10)
-	r.sent(100*ms, 3)
-	if r.due != 400*ms || r.since != 3 || r.count != 3 {
-		t.Errorf("after one that cost as much as three the next is due at %v; %v of the climb, %v sent", r.due, r.since, r.count)
+	r, v := newRate(0, 10, 10), view{h: &history{total: amounts{4, 8, 0}}}
+	for _, tt := range []struct {
+		now, due time.Duration
+		cost     float64
+		counts   bool
+		next     time.Duration // when one of mean cost is due
+		apart    time.Duration
+		since    float64
+	}{
+		{0, 200 * ms, 6, false, 400 * ms, 100 * ms, 3},
+		{250 * ms, 250 * ms, 0, false, 287500 * time.Microsecond, 250 * ms, 0},
+		{0, 100 * ms, 6, true, 200 * ms, 100 * ms, 1},
+	} {
+		r.plan(0)
+		r.count, r.counts = 0, tt.counts
+		if at := r.free(&view{now: tt.now, h: v.h}, tt.cost); at != tt.due {
+			t.Errorf("cost %v, at %v: due at %v, want %v", tt.cost, tt.now, at, tt.due)
+		}
+		r.sent(tt.due, v.h.share(tt.cost))
+		if r.due != tt.next || time.Duration(r.apart) != tt.apart || r.since != tt.since {
+			t.Errorf("cost %v: the next is due at %v, %v apart, %v of the climb; want %v, %v, %v", tt.cost, r.due, time.Duration(r.apart), r.since, tt.next, tt.apart, tt.since)
+		}
+		if r.takeBack(v.h.share(tt.cost)); r.since != 0 || r.count != 0 {
+			t.Errorf("cost %v was refused: %v of the climb, %v sent", tt.cost, r.since, r.count)
+		}
 	}
-	if r.takeBack(3); r.since != 0 || r.count != 0 {
-		t.Errorf("it was refused: %v of the climb, %v sent", r.since, r.count)
-	}
+	r.counts, r.dear = false, 0
 	for _, tt := range []struct {
 		dear   float64
 		counts bool
@@ -757,12 +776,5 @@ func TestARateGoesByWhatAttemptsCost(t *testing.T) {
 		if r.blame(&view{dear: tt.dear}, refusal{sent: sec}); r.counts != tt.counts {
 			t.Errorf("refused after attempts that cost %v more: it counts attempts: %v, %.2f", tt.dear, r.counts, r.dear)
 		}
-	}
-	r.counts, r.due, r.since, r.count = true, 100*ms, 0, 0
-	if r.sent(100*ms, 3); r.due != 200*ms || r.since != 1 || r.count != 1 {
-		t.Errorf("by number the next is due at %v; %v of the climb, %v sent", r.due, r.since, r.count)
-	}
-	if r.takeBack(3); r.since != 0 || r.count != 0 {
-		t.Errorf("it was refused: %v of the climb, %v sent", r.since, r.count)
 	}
 }
