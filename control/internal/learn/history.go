@@ -89,12 +89,12 @@ func (h *history) correct(sent time.Duration, a amounts) {
 	}
 }
 
-// share returns what an attempt costs, in multiples of the mean of all.
+// share returns what an attempt costs, in multiples of the mean of all, at most dearest.
 func (h *history) share(c float64) float64 {
 	if h.total[attempts] < 1 || h.total[cost] <= 0 {
 		return 1
 	}
-	return c * h.total[attempts] / h.total[cost]
+	return min(c*h.total[attempts]/h.total[cost], dearest)
 }
 
 // until returns the total sent up to and including t.

@@ -108,7 +108,7 @@ func (r *rate) dueFor(share float64) time.Duration {
 	if r.counts {
 		share = 1
 	}
-	return r.due + time.Duration((share-1)/2*1e9/r.pace())
+	return r.due + time.Duration((share-1)/2*float64(seconds(1/r.pace())))
 }
 
 // room returns 0: attempts go one by one.

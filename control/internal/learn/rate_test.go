@@ -768,6 +768,9 @@ func TestARateGoesByWhatAttemptsCost(t *testing.T) {
 			t.Errorf("cost %v was refused: %v of the climb, %v sent", tt.cost, r.since, r.count)
 		}
 	}
+	if got := v.h.share(1e9); got != dearest {
+		t.Errorf("one that costs as much as all others counts as %v", got)
+	}
 	r.counts, r.dear = false, 0
 	for _, tt := range []struct {
 		dear   float64

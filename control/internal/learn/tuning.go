@@ -52,6 +52,8 @@ const (
 	// others, in mean deviations: then it is their number that is limited. If they cost as much more,
 	// it is not.
 	surelyDear = 0.2
+	// One counts as this many at most, so that none delays the next ones for long.
+	dearest = 100.0
 	// A refusal before the part tooEarly of a climb comes too early, so the next climb starts
 	// lower; one after the part confirms supports the bracket. The logarithm of the step down
 	// is from minStep to maxStep.
