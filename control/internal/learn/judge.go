@@ -233,6 +233,9 @@ func (l *Law) holdFlight(b *block) {
 	l.remove(func(x limit) bool { w, ok := x.(*window); return ok && w.hits < sureHits })
 	l.hold(x)
 	l.crowd.evidence = 0
+	if b.long() {
+		l.penalty.length = b.release - b.noticed
+	}
 }
 
 // dropFlight drops a limit on attempts in flight, and holds again what was held before.

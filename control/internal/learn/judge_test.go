@@ -195,7 +195,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "after a window that was refuted: a penalty", long: true, do: func(l *Law) { l.refuted = 1 }, want: "0.80-1.00/s", penalty: 20 * sec, refuted: true},
 		{name: "there was room, but not for us: a penalty", long: true, do: func(l *Law) { l.block.punished = true }, want: "0.80-1.00/s", penalty: 20 * sec},
 		{name: "a penalty is known", long: true, do: func(l *Law) { l.penalty.length, l.block.tooShort = 30*sec, 40*sec }, want: "0.84-1.00/s", penalty: 30 * sec},
-		{name: "many attempts were in flight", long: true, do: crowd, want: "7 in flight"},
+		{name: "many attempts were in flight", long: true, do: crowd, want: "7 in flight", penalty: time.Minute},
 		{name: "the same with a short block", do: crowd, want: "7 in flight"},
 		{name: "which a rate was blamed for", do: and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), want: "9 of unit 0 in 1.0s-1.0s, 7 in flight"},
 		{name: "or a window that is not sure", do: and(crowd, hold(0, known(9, sec, sureHits-1))), want: "7 in flight"},
@@ -225,7 +225,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 			l.penalty.length, l.block.refusals, l.block.lastRefused, l.block.tooShort, l.block.release = 1500*ms, 2, 100200*ms, 2*sec, 102*sec
 		}, want: "3.08-4.00/s", penalty: 1800 * ms, refusedCanary: true},
 		{name: "a window that is sure, but for its length, and many in flight", do: and(crowd, hold(0, unsettled)), want: "100 of unit 0 in 90.0s-101.0s, 7 in flight"},
-		{name: "one of a single block, and many in flight", long: true, do: and(crowd, hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 31*sec, sec, 1))), want: "7 in flight"},
+		{name: "one of a single block, and many in flight", long: true, do: and(crowd, hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 31*sec, sec, 1))), want: "7 in flight", penalty: time.Minute},
 		{name: "a rate that does not explain the second refusal", do: func(l *Law) {
 			r := newRate(0, 3, 4)
 			r.cycles, l.block.refusals = 3, 2
