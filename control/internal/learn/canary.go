@@ -130,9 +130,6 @@ func (p *canaryPlan) afterRefusal() time.Duration {
 func (p *canaryPlan) afterCanary() time.Duration {
 	low := max(firstCanary, p.penalty, p.longer())
 	most := 2 * low
-	if p.first {
-		most = low * 5 / 2 // usual lengths are as far apart
-	}
 	if low == penaltyLongest { // enough for any penalty
 		most = low + low/5
 	}
