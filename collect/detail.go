@@ -134,13 +134,13 @@ const DefaultMaxConcurrency = 32
 
 const (
 	// widthRound is the minimum number of responses by which a width is judged, and
-	// firstRound that by which a step up is found to pay until one was given up. A greater
+	// firstRound that by which it is found to pay while none is given up. A greater
 	// width is judged by as many responses as it has requests in flight.
 	widthRound, firstRound = 8, 4
 	// slowAnswer is the minimum latency at which a greater width can help.
 	slowAnswer = 20 * time.Millisecond
 	// widthStep is the divisor of growth: a width grows by 1/widthStep, at least by one, and
-	// by 1/firstStep until a width was given up.
+	// by 1/firstStep while none is given up.
 	widthStep, firstStep = 8, 2
 	// After a width was given up, no greater one is tried for a rest, which doubles
 	// each time.
@@ -190,13 +190,14 @@ func (w *width) answered(now time.Duration, a transport.Attempt) {
 	if a.Held.Bound.Paces() {
 		w.paced++
 	}
-	n := w.atOnce()
-	least, step := max(widthRound, n), widthStep
+	n, step := w.atOnce(), widthStep
+	mean, bound := w.took/time.Duration(w.answers), 4*w.paced < w.answers
+	pays, judged := w.pays(n, mean), w.answers >= max(widthRound, n)
 	if w.unproven == 0 {
 		step = firstStep
+		judged = judged || pays && w.answers == max(firstRound, n)
 	}
-	mean, bound := w.took/time.Duration(w.answers), 4*w.paced < w.answers
-	if early := w.unproven == 0 && w.answers == max(firstRound, n) && w.pays(n, mean); w.answers < least && !early {
+	if !judged {
 		return
 	}
 	w.round()
@@ -208,7 +209,7 @@ func (w *width) answered(now time.Duration, a transport.Attempt) {
 	case w.base == 0 || n < w.base:
 		w.base, w.latency = n, mean
 	case 2*n >= 3*w.base:
-		if !w.pays(n, mean) {
+		if !pays {
 			w.giveUp(now, w.base)
 			return
 		}

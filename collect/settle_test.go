@@ -390,6 +390,7 @@ type flown struct {
 	refuses bool
 	takes   time.Duration
 	every   time.Duration // pacing lets one go so often; 0 for at once
+	until   time.Duration // when pacing ends; 0 for never
 }
 
 // run requests the given number of responses. It returns how long that took, the greatest
@@ -402,7 +403,7 @@ func (f flown) run(w *width, answers int) (took time.Duration, widest, refused i
 		for len(under) < w.atOnce() {
 			a := transport.Attempt{Class: reason.OK}
 			at := max(now, next)
-			if f.every > 0 {
+			if f.every > 0 && (f.until == 0 || now < f.until) {
 				if a.Wait = at - now; a.Wait > 0 {
 					a.Held = headway.Wait{Reason: reason.Pacing, Bound: reason.BoundLimit}
 				}
@@ -458,6 +459,7 @@ func TestWidthGrowsWhileThroughputRises(t *testing.T) {
 		{"one is served at a time", 0, flown{places: 1, takes: 200 * ms}, 2, 0, 400 * time.Second},
 		{"four are", 0, flown{places: 4, takes: 200 * ms}, 9, 0, 102 * time.Second},
 		{"four are, and more are refused", 0, flown{places: 4, takes: 200 * ms, refuses: true}, 6, 4, 102 * time.Second},
+		{"four are, once the pace has grown", 0, flown{places: 4, takes: 200 * ms, refuses: true, every: 300 * ms, until: 2 * time.Second}, 6, 4, 103 * time.Second},
 		{"pacing is what it waits for", 0, flown{places: 100, takes: 50 * ms, every: 100 * ms}, 1, 0, 201 * time.Second},
 		{"as many as pacing lets go", 0, flown{places: 100, takes: time.Second, every: 100 * ms}, 13, 0, 240 * time.Second},
 	} {

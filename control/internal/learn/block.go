@@ -42,6 +42,9 @@ func (b *block) long() bool {
 	return took > longBlock+b.least && took.Seconds() > longIntervals/b.pace
 }
 
+// lost returns how many attempts were refused in the block, with those that were in flight.
+func (l *Law) lost() float64 { return float64(l.allRefused) - l.block.before }
+
 // soonest returns the minimum wait before the first canary of a block. It is shorter if
 // blocks of the blamed limit ended at the first canary.
 func (l *Law) soonest() time.Duration {

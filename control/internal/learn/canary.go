@@ -59,7 +59,7 @@ type canaryPlan struct {
 func (l *Law) canaryPlan() canaryPlan {
 	p := canaryPlan{
 		block: &l.block, now: l.clock, trip: time.Duration(l.trip), from: l.freed, phase: l.cfg.Phase, penalty: l.penaltyWait(), likely: l.likely,
-		lost: float64(l.allRefused) - l.block.before,
+		lost: l.lost(),
 	}
 	p.room, p.known = l.predicted(&p) // by the round trip of a refusal
 	if p.refusals == 1 && l.flying > 1 {
@@ -149,9 +149,9 @@ func (p *canaryPlan) afterCanary() time.Duration {
 			best, p.aimed, lengths = w, true, p.likely.configured()
 		}
 		for _, u := range lengths {
-			ends := p.windowEnds(u, p.from, p.phase)
-			try(ends.released + late(u, p.trip) + p.countedLate(u))
+			try(p.passed(u))
 			if !p.first { // the first attempt begins most windows
+				ends := p.windowEnds(u, p.from, p.phase)
 				try(ends.clock + late(u, p.trip))
 				try(ends.refused + late(u, p.trip))
 			}
@@ -164,11 +164,6 @@ func (p *canaryPlan) afterCanary() time.Duration {
 	return min(best, maxSilence)
 }
 
-// ends returns when a window of that length may end.
-func (p *canaryPlan) ends(length time.Duration) [3]time.Duration {
-	return p.windowEnds(length, p.from, p.phase).all()
-}
-
 // late returns how long after the end of a window a canary goes: few attempts go at the start
 // of a window.
 func late(length, trip time.Duration) time.Duration { return trip + length/500 }
@@ -179,11 +174,16 @@ func (p *canaryPlan) minute(low time.Duration) time.Duration {
 	if !p.first || p.count < minAimed {
 		return never
 	}
-	w := p.from + time.Minute + late(time.Minute, p.trip) + p.countedLate(time.Minute) - p.now
+	w := p.passed(time.Minute) - p.now
 	if w < max(firstCanary, p.penalty, low/minuteSooner) {
 		return never
 	}
 	return w
+}
+
+// passed returns when a canary goes for the end of a window that began at the last release.
+func (p *canaryPlan) passed(length time.Duration) time.Duration {
+	return p.from + length + late(length, p.trip) + p.countedLate(length)
 }
 
 // countedLate returns how much later than the end of a window a canary goes, since the window may
@@ -201,7 +201,7 @@ func (p *canaryPlan) awaits(wait time.Duration) time.Duration {
 	}
 	best, most := never, time.Duration(configuredWait*float64(wait))
 	for _, u := range p.likely.configured() {
-		for _, end := range p.ends(u) {
+		for _, end := range p.windowEnds(u, p.from, p.phase).all() {
 			if w := end + late(u, p.trip) - p.now; w >= firstCanary && w <= min(best, most) {
 				best = w
 			}

@@ -173,6 +173,14 @@ func (h *history) reached(u unit, sum float64) time.Duration {
 	return c.from + time.Duration(min(1, max(0, part))*float64(c.at-c.from))
 }
 
+// takeBack tells the limits that an attempt of that cost does not count.
+func (l *Law) takeBack(c float64) {
+	share := l.h.share(c)
+	for _, x := range l.limits {
+		x.takeBack(share)
+	}
+}
+
 // Recount corrects when a counted attempt was sent; never means that it was not sent.
 func (l *Law) Recount(sent, at time.Duration, c float64) {
 	l.h.correct(sent, amounts{-1, -c, -l.mean[busy]})
@@ -181,9 +189,7 @@ func (l *Law) Recount(sent, at time.Duration, c float64) {
 		return
 	}
 	l.flying = max(0, l.flying-1)
-	for _, x := range l.limits {
-		x.takeBack(l.h.share(c))
-	}
+	l.takeBack(c)
 	for i := range l.headers {
 		l.headers[i].takeBack(sent, c)
 	}

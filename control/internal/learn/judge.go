@@ -179,7 +179,7 @@ func (l *Law) blameCounted(v *view, f refusal) {
 // it instead of the limit that was blamed.
 func (l *Law) holdPeriod(v *view) bool {
 	b := &l.block
-	l.spans.add(b, float64(l.allRefused)-b.before)
+	l.spans.add(b, l.lost())
 	if isFlight(b.blamed) {
 		return false
 	}

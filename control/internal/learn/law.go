@@ -135,7 +135,7 @@ func New(cfg Config) *Law {
 // view returns what the limits need to know. It is true until the next call.
 func (l *Law) view() *view {
 	l.seen = view{
-		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying, dear: (l.lately - 1) / max(1e-9, l.vary),
+		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
 		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), open: l.clock - l.lastRelease,
 	}
 	return &l.seen
@@ -301,9 +301,7 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 func (l *Law) refuse(o Outcome, isCanary bool) {
 	l.allRefused++
 	l.h.correct(o.Sent, amounts{-1, -o.Estimate, -l.mean[busy]})
-	for _, x := range l.limits {
-		x.takeBack(l.h.share(o.Estimate))
-	}
+	l.takeBack(o.Estimate)
 	l.crowd.takeBack(l.out.others(o.Sent))
 	b := &l.block
 	if isCanary && b.doubted {
@@ -320,7 +318,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	}
 	l.epoch = o.Now
 	smooth(&l.trip, float64(min(o.Now-o.Sent, maxTrip)), 0.2)
-	f := refusal{sent: o.Sent, now: o.Now, others: l.out.others(o.Sent), cost: o.Estimate, wait: o.RetryAfter, limited: o.Class == Refused}
+	f := refusal{sent: o.Sent, now: o.Now, others: l.out.others(o.Sent), cost: o.Estimate, wait: o.RetryAfter, dear: (l.lately - 1) / max(1e-9, l.vary), limited: o.Class == Refused}
 	if l.state != waiting && l.state != trying {
 		l.blocked(f)
 	} else {

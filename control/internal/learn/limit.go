@@ -38,7 +38,6 @@ type view struct {
 	jitter    float64       // variation of the latency
 	flying    int
 	mean      amounts       // of an attempt
-	dear      float64       // how much more than the mean recent attempts cost, in mean deviations
 	lastBlock float64       // seconds that the last block lasted
 	punished  bool          // a penalty follows each refusal
 	open      time.Duration // how long ago the last block ended
@@ -57,7 +56,8 @@ type refusal struct {
 	others    float64 // in flight when it was sent; -1 if that was forgotten
 	cost      float64 // of the attempt
 	wait      time.Duration
-	limited   bool // it names a limit as the cause
+	dear      float64 // how much more than the mean the attempts before it cost, in mean deviations
+	limited   bool    // it names a limit as the cause
 }
 
 // fullest returns the limit that was fullest; nil if none was nearly full.

@@ -25,7 +25,7 @@ type rate struct {
 	guessed   bool    // the bracket lies between two steps of the ramp; no refusal has narrowed it
 	apart     float64 // nanoseconds between recent attempts of mean cost
 	counts    bool    // attempts are limited, not what they cost
-	dear      float64 // how much more than others those before refusals cost, as view.dear
+	dear      float64 // how much more than others those before refusals cost, as refusal.dear
 
 	released time.Duration // when this cycle began
 	count    float64       // sent since, without refused ones
@@ -102,13 +102,18 @@ func (r *rate) paceAt(since float64) float64 {
 
 func (r *rate) free(v *view, c float64) time.Duration { return max(v.now, r.dueFor(v.h.share(c))) }
 
+// weight returns as how many attempts one counts that costs as much as that many.
+func (r *rate) weight(share float64) float64 {
+	if r.counts {
+		return 1
+	}
+	return share
+}
+
 // dueFor returns when an attempt is due that costs as much as that many: it waits for half of what
 // it costs more than the mean, and the next one for the other half.
 func (r *rate) dueFor(share float64) time.Duration {
-	if r.counts {
-		share = 1
-	}
-	return r.due + time.Duration((share-1)/2*float64(seconds(1/r.pace())))
+	return r.due + time.Duration((r.weight(share)-1)/2*float64(seconds(1/r.pace())))
 }
 
 // room returns 0: attempts go one by one.
@@ -117,9 +122,7 @@ func (*rate) room(*view) float64 { return 0 }
 // sent counts an attempt by what it costs, if it is costs that are limited.
 func (r *rate) sent(now time.Duration, share float64) {
 	due := r.dueFor(share)
-	if r.counts {
-		share = 1
-	}
+	share = r.weight(share)
 	r.count += share
 	gap := seconds(1 / r.pace())
 	smooth(&r.apart, float64(min(gap+now-due, time.Duration(2*testedGap*float64(gap)))), 0.1)
@@ -130,9 +133,7 @@ func (r *rate) sent(now time.Duration, share float64) {
 }
 
 func (r *rate) takeBack(share float64) {
-	if r.counts {
-		share = 1
-	}
+	share = r.weight(share)
 	r.climb(max(0, r.since-share))
 	r.count = max(0, r.count-share)
 }
@@ -145,7 +146,7 @@ func (r *rate) fullness(v *view, _ refusal) float64 {
 func (r *rate) blame(v *view, f refusal) {
 	r.refused = f.sent
 	r.top, r.climbed = r.pace(), r.since
-	if r.dear += 0.3 * (v.dear - r.dear); math.Abs(r.dear) > surelyDear {
+	if r.dear += 0.3 * (f.dear - r.dear); math.Abs(r.dear) > surelyDear {
 		r.counts = r.dear < 0
 	}
 	if r.since < r.stretch/2 {

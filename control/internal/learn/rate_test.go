@@ -776,7 +776,7 @@ func TestARateGoesByWhatAttemptsCost(t *testing.T) {
 		dear   float64
 		counts bool
 	}{{-0.6, false}, {-0.3, true}, {0.6, true}, {0.8, false}} {
-		if r.blame(&view{dear: tt.dear}, refusal{sent: sec}); r.counts != tt.counts {
+		if r.blame(&view{}, refusal{sent: sec, dear: tt.dear}); r.counts != tt.counts {
 			t.Errorf("refused after attempts that cost %v more: it counts attempts: %v, %.2f", tt.dear, r.counts, r.dear)
 		}
 	}
