@@ -60,7 +60,7 @@ var menu = []struct {
 	}},
 	{"Look it up", []entry{{"Files, events, metrics", "docs/reference.md"}, {"Commands", "docs/commands.md"}, {"Changes", "CHANGELOG.md"}}},
 	{"How it works", []entry{
-		{"The law", "docs/law.md"}, {"Loads", "docs/bulk.md"}, {"The arena", "docs/arena.md"}, {"Figures", "docs/performance.md"},
+		{"The law", "docs/law.md"}, {"What was tried on it", "docs/law-tried.md"}, {"Loads", "docs/bulk.md"}, {"The arena", "docs/arena.md"}, {"Figures", "docs/performance.md"},
 		{"Testing", "docs/testing.md"}, {"Dependencies", "docs/dependencies.md"}, {"Contributing", "CONTRIBUTING.md"},
 	}},
 }

@@ -28,6 +28,7 @@ type block struct {
 	before      float64       // all refusals until then
 	pace        float64       // attempts a second before it
 	ramping     bool          // no limit was held
+	tested      bool          // a test of the window that was blamed went too far
 	first       bool          // no block before it was long
 	aimed       bool          // the next canary goes a minute after the first attempt
 	paced       bool          // a rate has learned from more than two cycles, so it may explain this one

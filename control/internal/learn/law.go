@@ -339,6 +339,8 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 // blocked begins a block.
 func (l *Law) blocked(f refusal) {
 	v := l.view()
+	f.opened = l.block.release
+	f.cycle = v.h.between(attempts, f.opened, f.sent)
 	l.block = block{
 		began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, refusals: 1,
 		count:   v.h.between(attempts, l.freed, f.sent),
@@ -365,6 +367,9 @@ func (l *Law) blocked(f refusal) {
 	l.crowd.refused(f.others, most)
 	l.weighed++
 	l.blameCounted(v, f)
+	if w, ok := b.blamed.(*window); ok {
+		b.tested = w.raise > 1
+	}
 	if b.blamed != nil {
 		b.blamed.blame(v, f)
 	}

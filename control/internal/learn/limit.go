@@ -53,8 +53,10 @@ func (v *view) amounts(c float64) amounts { return amounts{1, c, v.mean[busy]} }
 // refusal is a refusal that is evidence: the first of a block, or that of a canary.
 type refusal struct {
 	sent, now time.Duration
-	others    float64 // in flight when it was sent; -1 if that was forgotten
-	cost      float64 // of the attempt
+	others    float64       // in flight when it was sent; -1 if that was forgotten
+	cost      float64       // of the attempt
+	opened    time.Duration // the release before it
+	cycle     float64       // attempts since then
 	wait      time.Duration
 	dear      float64 // how much more than the mean the attempts before it cost, in mean deviations
 	limited   bool    // it names a limit as the cause

@@ -97,10 +97,10 @@ func TestBlocksThatAPeriodExplains(t *testing.T) {
 		{"of the newest twenty minutes", func(_ *spans, sent map[time.Duration]float64) { sent[-1010*sec] = 105 }, time.Minute, 0, false, 0},
 		{"of earlier ones nothing has to be known", func(_ *spans, sent map[time.Duration]float64) { sent[-1070*sec] = 105 }, time.Minute, 100, false, 0},
 		{"two blocks that may have ended in half a minute of the clock", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 26*sec); s.n = 2 }, time.Minute, 0, false, 0},
-		{"in two fifths of it", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 24200*ms); s.n = 2 }, time.Minute, 100, false, 0},
+		{"in three tenths of it", func(s *spans, _ map[time.Duration]float64) { later(s, sec); brackets(s, 16900*ms); s.n = 2 }, time.Minute, 100, false, 0},
 		{"and a third one in all of it", func(s *spans, _ map[time.Duration]float64) {
 			later(s, sec)
-			brackets(s, 24200*ms)
+			brackets(s, 16900*ms)
 			s.ring[0].refused, s.ring[0].low = 90*sec, 91500*ms
 		}, time.Minute, 100, false, 0},
 		{"a sliding one of as many as one block had fewer of does not", func(_ *spans, sent map[time.Duration]float64) {

@@ -293,3 +293,50 @@ func TestARateCountsWhatIsLimited(t *testing.T) {
 		}
 	}
 }
+
+// 1,500 attempts against small windows, which begin with the clock or with the first attempt.
+func TestSmallFixedWindowsAreFound(t *testing.T) {
+	for _, first := range []bool{false, true} {
+		for _, waits := range []bool{false, true} {
+			for _, length := range []time.Duration{time.Minute, 90 * sec, 5 * time.Minute, 15 * time.Minute} {
+				for _, size := range []int{5, 10, 20, 40} {
+					l := New(Config{Ceiling: 200 * ms, Initial: sec, Slowest: time.Hour})
+					admits, until := fixedOf(size, length, first), time.Duration(1500/size)*length
+					admitted, refused, end := 0, 0, time.Duration(0)
+					for now := time.Duration(0); ; {
+						now = max(now+200*ms, l.Hold(now, 1))
+						if !l.Answered() {
+							now += sec
+						}
+						if now >= until {
+							break
+						}
+						if now >= end {
+							if end = now - now%length + length; first {
+								end = now + length
+							}
+						}
+						l.Sent(now, 1)
+						o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted, Estimate: 1, Cost: 1}
+						if admits(now) {
+							admitted++
+						} else {
+							refused++
+							if o.Class = Refused; waits {
+								o.RetryAfter = (end - now + sec - 1) / sec * sec
+							}
+						}
+						l.Observe(o)
+					}
+					least, most := 0.86, 40
+					if waits {
+						least, most = 0.95, 12
+					}
+					if part := float64(admitted) / 1500; part < least || refused > most {
+						t.Errorf("%d in %v, from the first attempt %v, waits %v: %.3f of what is allowed, %d refused; want %v, %d", size, length, first, waits, part, refused, least, most)
+					}
+				}
+			}
+		}
+	}
+}

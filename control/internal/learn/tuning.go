@@ -106,13 +106,13 @@ const (
 	// Attempts count for up to 1/maxSlack of its length longer, since some arrive late.
 	maxSlack = 50
 	// Windows start with the clock if it is less likely than this that blocks end so by chance.
-	clockOdds = 0.2
+	clockOdds = 0.1
 	// An unsettled length is assumed shorter and shorter, over a time within these bounds.
 	minFold, maxFold = 8 * time.Second, 2 * time.Minute
 	// A limit is nearly full if at least this part of it is in use. Then a refusal is attributed
 	// to it, and a window is what delays attempts, so that it is tested.
 	nearlyFull = 0.85
-	// It is, too, if as much was sent as before the first block, up to this part.
+	// It is, too, if as many attempts were sent as before the first block, up to this part.
 	sameAgain = 0.05
 	// A window that was fuller explains a refusal, and more evidence is needed against it.
 	fullExplains = 0.92
@@ -120,8 +120,9 @@ const (
 	betterUnit = 0.015
 	// After a window is dropped, this part of its mean rate counts as admitted.
 	wasWindow = 0.9
-	// With fewer units than this, a window that refuses too early is longer than assumed.
-	fewUnits = 4.0
+	// If refusals come again and again when a length is assumed to be shortest, each narrows its
+	// bracket by 1/narrowed.
+	narrowed = 3
 	// A window that explained this many refusals is not dropped in favour of another limit.
 	sureHits = 4
 	// One that was found to begin with the clock starts as if it had explained this many.

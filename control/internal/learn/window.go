@@ -26,6 +26,7 @@ type window struct {
 	published bool          // by the provider, and not refused since: it is not tested
 	floor     time.Duration // the shortest assumed length of a lone window
 	pace      float64       // attempts a second before the first refusal
+	first     float64       // attempts before the first block
 	clock     time.Duration // its length if it begins with the clock, else 0
 	slack     time.Duration // extra time for which sent attempts count
 	even      bool          // units return evenly, since the provider counts in periods
@@ -35,7 +36,7 @@ type window struct {
 // newWindow returns a window that one block supports. It was filled in the time fill, at
 // the end at a pace, and its length is between low and high if it exists.
 func newWindow(from time.Duration, size amounts, fill, low, high, silence time.Duration, pace float64) *window {
-	w := &window{size: size, floor: fill, low: low, high: high, from: from, raise: 1, testAfter: 1, lone: true, pace: pace}
+	w := &window{size: size, floor: fill, low: low, high: high, from: from, raise: 1, testAfter: 1, lone: true, pace: pace, first: size[attempts]}
 	w.fold = min(max(silence/4, minFold), maxFold)
 	w.off = doubtUnit
 	return w
@@ -221,17 +222,16 @@ func (w *window) busy(v *view) bool {
 }
 
 // fullness returns the part of the window in use at a refusal. If no unit is known to be
-// right, it uses the unit with the highest fullness. A lone window is full, however short it is
-// assumed to be, if as much was sent in its longest length as before the first block.
+// right, it uses the unit with the highest fullness.
 func (w *window) fullness(v *view, f refusal) float64 {
 	full := 0.0
+	if w.again(f) {
+		full = nearlyFull
+	}
 	for u := range w.size {
 		if w.size[u] > 0 && (unit(u) == w.unit || w.hits < 3) {
 			used := w.used(v, unit(u), f.sent, max(w.low, w.length(f.sent)))
 			full = max(full, (used+v.amounts(f.cost)[u])/(w.size[u]*(1-w.margin)))
-			if again := w.used(v, unit(u), f.sent, w.high) / w.size[u]; w.lone && math.Abs(again-1) < sameAgain {
-				full = max(full, nearlyFull)
-			}
 		}
 	}
 	return full
@@ -245,6 +245,13 @@ func (w *window) blame(v *view, f refusal) {
 	w.hits++
 	if w.even {
 		w.uneven(v, tested)
+		return
+	}
+	if !tested && w.again(f) { // whatever the last length before the refusal holds, too
+		for u := range w.size {
+			w.size[u] = v.h.between(unit(u), f.opened, f.sent)
+		}
+		w.proven = amounts{}
 		return
 	}
 	if !tested && w.arrivedLate(v, f, length) {
@@ -262,9 +269,14 @@ func (w *window) blame(v *view, f refusal) {
 		if w.size[u] == 0 { // it predicts no better than the known unit
 			w.off[u] = max(w.off[u], w.off[w.unit])
 		} else {
-			w.off[u] += 0.4 * (min(1, math.Abs(used/w.size[u]-1)) - w.off[u])
+			wrong := math.Abs(used - w.size[u])
+			if unit(u) == attempts {
+				wrong = max(0, wrong-1) // one may have arrived late, or been a test
+			}
+			w.off[u] += 0.4 * (min(1, wrong/w.size[u]) - w.off[u])
 		}
-		if sure := min(used, w.used(v, unit(u), f.sent, w.low)); sure > w.size[u] {
+		sure := min(used, w.used(v, unit(u), f.sent, w.low))
+		if sure > w.size[u] && (tested || sure > 2*w.size[u]) { // fewer may be those of two fixed windows
 			w.size[u] += 0.5 * (sure - w.size[u])
 			if sure > 1.03*w.size[u] {
 				w.size[u] = sure
@@ -292,6 +304,12 @@ func (w *window) blame(v *view, f refusal) {
 	default:
 		w.margin = min(0.15, 1.5*w.margin+0.003)
 	}
+}
+
+// again reports whether as many attempts went since the last release as before the first block.
+// That is a fixed window: of a sliding one the attempts before the release count, too.
+func (w *window) again(f refusal) bool {
+	return w.first >= 2 && math.Abs(f.cycle/w.first-1) < sameAgain && f.sent-f.opened <= w.high
 }
 
 // arrivedLate reports whether a refusal comes from the way of an attempt to the provider: one
@@ -351,14 +369,32 @@ func (w *window) ended(v *view, b *block) bool {
 	if high >= w.low && high < w.high {
 		w.high = high
 	}
-	switch {
-	case low > w.high && w.unit != busy && w.size[attempts] < fewUnits: // with so few, a margin of the size delays nothing
+	few := w.unit == attempts && w.size[attempts]*settledLength < 1
+	switch bracket := w.high - w.low; {
+	case low > w.high && few && !b.tested: // a margin of so few delays nothing
 		w.low, w.high = w.high, min(high, low+low/100)
-	case low > w.low && low <= w.high:
+	case low > w.high, low <= w.low:
+	case low < w.low+bracket/20: // it was refused once more when the length was assumed to be shortest
+		w.low += bracket / narrowed
+	default:
 		w.low = low
 	}
+	w.preferUsual(v)
 	w.from = v.now
 	return true
+}
+
+// preferUsual settles a length that is known roughly if it may be a usual one.
+func (w *window) preferUsual(v *view) {
+	if w.unit != attempts || w.settled() || w.high-w.low > w.high/6 {
+		return
+	}
+	for _, u := range v.likely.lengths() {
+		if w.low < u && u < w.high {
+			w.low, w.high = max(w.low, u-u/50), min(w.high, u+u/50)
+			return
+		}
+	}
 }
 
 // bracket returns the bounds that a block implies for the length, and whether they agree
