@@ -136,7 +136,7 @@ func (l *Law) rateEnded(v *view) {
 		return
 	}
 	keep, pace := l.penalty.keep(), min(b.pace, r.sure(b.began))
-	if r.since < tooEarly*r.stretch && r.price > fullPrice {
+	if r.since < tooEarly*r.stretch && (r.price > fullPrice || r.climbed < hardlyAny && r.earlyInRow > 1) {
 		keep = penaltyLow
 		if r.climbed < 2*carrier {
 			keep = penaltyEarly

@@ -68,11 +68,7 @@ func fullest(limits []limit, v *view, f refusal) limit {
 	var best limit
 	full := nearlyFull
 	for _, x := range limits {
-		part := x.fullness(v, f)
-		if isRate(x) {
-			part = min(part, nearlyFull)
-		}
-		if part >= full && (best == nil || part > full) {
+		if part := x.fullness(v, f); part >= full && (best == nil || part > full || isRate(best)) {
 			best, full = x, part
 		}
 	}

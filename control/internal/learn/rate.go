@@ -138,10 +138,8 @@ func (r *rate) takeBack(share float64) {
 	r.count = max(0, r.count-share)
 }
 
-// fullness compares the pace with the rate.
-func (r *rate) fullness(v *view, _ refusal) float64 {
-	return max(nearlyFull, min(1, r.pace()/r.high)) // a rate explains every short block
-}
+// fullness is always the least that counts, since a rate explains every short block.
+func (*rate) fullness(*view, refusal) float64 { return nearlyFull }
 
 func (r *rate) blame(v *view, f refusal) {
 	r.refused = f.sent

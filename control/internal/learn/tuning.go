@@ -120,6 +120,12 @@ const (
 	betterUnit = 0.015
 	// After a window is dropped, this part of its mean rate counts as admitted.
 	wasWindow = 0.9
+	// A window of fewer attempts than this is longer if it refuses after its end; a larger one is
+	// smaller.
+	fewAttempts = 25.0
+	// A window that would have to be longer by more than this part for the refusals after its end is
+	// dropped.
+	longerThan = 0.1
 	// If refusals come again and again when a length is assumed to be shortest, each narrows its
 	// bracket by 1/narrowed.
 	narrowed = 3
@@ -253,8 +259,9 @@ const (
 	// Under a penalty the pace is this part of the refused pace: penaltyLow at first, and more
 	// after each block, up to penaltyHigh.
 	penaltyLow, penaltyHigh = 0.80, 0.93
-	// The same after an early refusal.
-	penaltyEarly = 0.55
+	// The same after an early refusal that is dear, and after two in a row before so many attempts
+	// were admitted.
+	penaltyEarly, hardlyAny = 0.55, 3.0
 	// A canary goes this much after the usual end of a penalty.
 	penaltySlack = 1.1
 	// The length is searched for while it is more than this many times a length that was

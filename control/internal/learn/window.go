@@ -27,6 +27,7 @@ type window struct {
 	floor     time.Duration // the shortest assumed length of a lone window
 	pace      float64       // attempts a second before the first refusal
 	first     float64       // attempts before the first block
+	before    time.Duration // its length before refusals after its end showed that it is longer
 	clock     time.Duration // its length if it begins with the clock, else 0
 	slack     time.Duration // extra time for which sent attempts count
 	even      bool          // units return evenly, since the provider counts in periods
@@ -312,11 +313,15 @@ func (w *window) again(f refusal) bool {
 	return w.first >= 2 && math.Abs(f.cycle/w.first-1) < sameAgain && f.sent-f.opened <= w.high
 }
 
+// few reports whether a window allows so few attempts that a smaller size, by one, would cost more than
+// a longer time.
+func (w *window) few() bool { return w.unit == attempts && w.size[attempts] < fewAttempts }
+
 // arrivedLate reports whether a refusal comes from the way of an attempt to the provider: one
-// attempt less than the size was in use, and the next older one was sent just before. Of a
-// small window a smaller size would cost more than a longer time, so it is that which grows.
+// attempt less than the size was in use, and the next older one was sent just before. Of few
+// attempts none is taken away: each counts for longer instead.
 func (w *window) arrivedLate(v *view, f refusal, length time.Duration) bool {
-	if w.unit != attempts || w.clock > 0 || !w.settled() || w.size[attempts]*settledLength >= 1 {
+	if w.clock > 0 || !w.settled() || !w.few() {
 		return false
 	}
 	short := w.size[attempts] - w.used(v, attempts, f.sent, length)
@@ -369,9 +374,15 @@ func (w *window) ended(v *view, b *block) bool {
 	if high >= w.low && high < w.high {
 		w.high = high
 	}
-	few := w.unit == attempts && w.size[attempts]*settledLength < 1
 	switch bracket := w.high - w.low; {
-	case low > w.high && few && !b.tested: // a margin of so few delays nothing
+	case low > w.high && w.few() && !b.tested:
+		if w.before == 0 {
+			w.before = w.high
+		}
+		if float64(low) > (1+longerThan)*float64(w.before) { // longer with each refusal: it is no window
+			w.doubts = 2
+			return false
+		}
 		w.low, w.high = w.high, min(high, low+low/100)
 	case low > w.high, low <= w.low:
 	case low < w.low+bracket/20: // it was refused once more when the length was assumed to be shortest

@@ -58,6 +58,23 @@ func TestAWindowOfFewUnitsThatRefusesTooEarlyIsLonger(t *testing.T) {
 	}
 }
 
+// Each refusal comes after the end of the window, as those of a bucket do that gives back one unit at a time.
+func TestAWindowThatGetsLongerWithEachRefusalIsNone(t *testing.T) {
+	w := &window{low: 5700 * ms, high: 6 * sec, raise: 1, hits: 9, size: amounts{3, 3, 0}}
+	for i, tt := range []struct {
+		last   time.Duration // the attempt that is refused, after the third newest
+		high   time.Duration
+		agrees bool
+	}{{6200 * ms, 6262 * ms, true}, {6400 * ms, 6464 * ms, true}, {6500 * ms, 6565 * ms, true}, {6601 * ms, 6565 * ms, false}} {
+		h := sentEvenly(100*sec, 10*ms, 3)
+		from := h.newest(attempts, 100*sec, 3)
+		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: from + tt.last, release: from + tt.last + sec, refusals: 1}
+		if agrees := w.ended(&view{now: b.release, h: h, mean: amounts{1, 1, 0}}, b); agrees != tt.agrees || w.high != tt.high || agrees == (w.doubts > 1) {
+			t.Errorf("refusal %d: agrees %v, at most %v, %d doubts; want %v, %v", i, agrees, w.high, w.doubts, tt.agrees, tt.high)
+		}
+	}
+}
+
 func TestALengthThatIsRefusedAtItsShortestAgainIsLonger(t *testing.T) {
 	for last, want := range map[time.Duration]time.Duration{18050 * ms: 22 * sec, 18590 * ms: 22 * sec, 18610 * ms: 18610 * ms, 17 * sec: 18 * sec} {
 		w := &window{size: amounts{100, 100, 0}, low: 18 * sec, high: 30 * sec, raise: 1, hits: 3}
