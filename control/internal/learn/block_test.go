@@ -85,7 +85,7 @@ func TestABlockThatARoundTripExplainsIsNotLong(t *testing.T) {
 		want  bool
 	}{
 		{"the canary could have gone before", 100 * ms, true},
-		{"it went as soon as what was under way was back", 4 * sec, false},
+		{"it went as soon as what was in flight was back", 4 * sec, false},
 	} {
 		b := block{refusals: 1, release: 5 * sec, pace: 14, least: tt.least}
 		if got := b.long(); got != tt.want {

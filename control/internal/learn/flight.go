@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// flight is a limit on the number of attempts in flight: in docs/law.md, a number under way.
+// flight is a limit on the number of attempts in flight.
 type flight struct {
 	size      float64
 	extra     float64 // how many more are allowed during a test, else 0

@@ -10,7 +10,7 @@
 //	rate      a pace that is known to lie between two others, and the climb before that
 //	window    so many units in any stretch of one length, whatever the length
 //	period    windows that begin with the clock, or are counted in periods (spans)
-//	flight    so many attempts under way at once
+//	flight    so many attempts in flight at once
 //	block     the silence after a refusal
 //	canary    when the next canary of a block goes
 //	wait      which advertised waits are right

@@ -22,7 +22,7 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 		{"429 is how it refuses", Law{limited: true}, refusal{others: 9}, true},
 		{"this is one", Law{limited: true}, refusal{limited: true}, false},
 		{"nothing is known", Law{}, refusal{}, false},
-		{"there is room, at the usual number under way", Law{headers: room}, refusal{others: 2}, true},
+		{"there is room, at the usual number in flight", Law{headers: room}, refusal{others: 2}, true},
 		{"there is room, at a number that is rare", Law{headers: room}, refusal{others: 30}, false},
 		{"there is room, in the ramp", Law{headers: room, block: block{ramping: true}}, refusal{others: 2}, false},
 		{"but outages are over at once here, or come again and again", Law{headers: room, unlikely: maxUnlikely}, refusal{others: 2}, false},
@@ -32,7 +32,7 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 		{"answers named one, but not in this window", Law{headers: []advertised{{shaper: newShaper(fixed), quota: 6000, left: 1, gone: true}}}, refusal{sent: sec, others: 2}, false},
 		{"they name one that cannot be trusted", Law{headers: []advertised{{shaper: shaper{wrong: maxWrong}, quota: 6000, left: 1}}}, refusal{sent: sec, others: 2}, false},
 		{"one that no answer has named yet", Law{headers: []advertised{{shaper: newShaper(fixed), quota: 6000, at: -1}}}, refusal{sent: sec, others: 2}, false},
-		{"it names none, at a number under way that is rare", Law{headers: full}, refusal{sent: sec, others: 30}, false},
+		{"it names none, at a number in flight that is rare", Law{headers: full}, refusal{sent: sec, others: 30}, false},
 		{"it says for how long", Law{headers: room, limited: true}, refusal{others: 2, wait: sec}, false},
 		{"a canary is refused, as in the outage before", Law{block: block{refusals: 2, outage: true}}, refusal{others: 9}, true},
 		{"a canary is refused, and there was no outage", Law{headers: room, block: block{refusals: 2}}, refusal{others: 2}, false},
@@ -51,7 +51,7 @@ func TestARefusalWithoutAReasonIsAttributed(t *testing.T) {
 			l.crowd.sent(map[bool]int{true: 5}[i < more])
 		}
 		if got := l.outage(refusal{others: 5}); got != want {
-			t.Errorf("%d of 14 attempts were sent with as many under way: outage %v", more, got)
+			t.Errorf("%d of 14 attempts were sent with as many in flight: outage %v", more, got)
 		}
 	}
 	b := block{refusals: 9, wait: 60 * sec, outage: true}

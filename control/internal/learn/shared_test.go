@@ -38,7 +38,7 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 		tokens.errors[s] = 2
 	}
 	if got := tokens.free(v, 1) - v.now; got != 0 {
-		t.Errorf("what is under way on a limit on cost is taken for the use of others: the next goes %v after the last", got)
+		t.Errorf("what is in flight on a limit on cost is taken for the use of others: the next goes %v after the last", got)
 	}
 	tokens.taken = 200
 	calls := tokens
@@ -53,7 +53,7 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 	}{{80, 39, 300 * ms}, {80, 41, 0}, {2, 2, 0}} {
 		a := advertised{shaper: newShaper(bucket), quota: tt.quota, left: tt.left, at: 90 * sec, whole: 90 * sec, slow: 2, fast: 2}
 		if got := a.free(v, 1) - v.now; got < tt.want || tt.want == 0 && got != 0 {
-			t.Errorf("under a penalty the next of %v, of which %v are left, goes %v after the last, want %v or more, or at once while much is left or few can be under way at a refusal", tt.quota, tt.left, got, tt.want)
+			t.Errorf("under a penalty the next of %v, of which %v are left, goes %v after the last, want %v or more, or at once while much is left or few can be in flight at a refusal", tt.quota, tt.left, got, tt.want)
 		}
 	}
 }

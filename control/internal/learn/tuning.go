@@ -171,7 +171,7 @@ const (
 	// Two refusals suffice, each with as many in flight up to the part likeCrowd, if no more
 	// attempts than fewBetween were admitted with as many between them: answers are late.
 	likeCrowd, fewBetween = 0.1, 2
-	// A canary that is under way for so many round trips of a refusal is taken for admitted.
+	// A canary that is in flight for so many round trips of a refusal is taken for admitted.
 	refusedWithin = 3.0
 	// A limit in flight was counted while a part of the attempts was on its way to the provider or
 	// back. After a release none is on its way back until answers come, so that as many fewer go,
