@@ -153,12 +153,12 @@ func (h *history) sentBy(u unit, sum float64, sure bool) time.Duration {
 }
 
 // reached returns the instant at which more than the sum had been sent, or the start of the
-// history if that was forgotten.
+// history if that was forgotten; never if not so much was sent.
 func (h *history) reached(u unit, sum float64) time.Duration {
 	const round = 1e-6
 	i := sort.Search(len(h.cells), func(i int) bool { return h.cells[i].sum[u] > sum+round })
 	if i >= len(h.cells) {
-		return math.MaxInt64
+		return never
 	}
 	c := &h.cells[i]
 	if i == 0 {

@@ -152,7 +152,7 @@ func (l *Law) rateEnded(v *view) {
 	}
 }
 
-// blameCounted attributes a refusal to a window that the provider counts in periods, if that
+// blameCounted blames a refusal on a window that the provider counts in periods, if that
 // explains it and the last block, or as many blocks as it takes to rule out chance. If the
 // window would have been full anyway, it has to explain two at least.
 func (l *Law) blameCounted(v *view, f refusal) {
@@ -369,7 +369,7 @@ func first[T limit](l *Law) (found T) {
 func isFlight(x limit) bool { _, ok := x.(*flight); return ok }
 func isRate(x limit) bool   { _, ok := x.(*rate); return ok }
 
-// remove drops the limits for which is returns true.
+// remove drops the limits for which is returns true. After that the block is blamed on no limit.
 func (l *Law) remove(is func(limit) bool) {
 	l.limits = slices.DeleteFunc(l.limits, is)
 	l.block.blamed = nil

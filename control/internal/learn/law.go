@@ -25,7 +25,7 @@
 //	tuning    the constants
 //
 // The next attempt waits for the latest instant that any limit requires. A refusal is
-// attributed to the limit that was fullest; if none was nearly full, the length of the
+// blamed on the limit that was fullest; if none was nearly full, the length of the
 // block shows the kind of a new limit.
 //
 // The law is a function of the observations and the given instants. It is not safe for

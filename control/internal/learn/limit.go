@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// never is an instant that depends on an outcome.
+// never means that no instant is known, or that none comes.
 const never = time.Duration(math.MaxInt64)
 
 // limit is a limit that the law holds.
@@ -18,9 +18,9 @@ type limit interface {
 	takeBack(share float64)
 	// fullness returns the part of the limit that was in use at a refusal.
 	fullness(v *view, f refusal) float64
-	// blame learns from a refusal that is attributed to this limit: one at which it was
+	// blame learns from a refusal that is blamed on this limit: one at which it was
 	// nearly full, by fullest, or that it explains counted in periods.
-	// To a rate all are attributed that no other limit explains.
+	// A rate is blamed for all that no other limit explains.
 	blame(v *view, f refusal)
 	// interval returns the sustained interval, in nanoseconds.
 	interval(v *view) float64

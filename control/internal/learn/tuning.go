@@ -93,8 +93,8 @@ const (
 
 	// A block is long, and so caused by a window or a penalty, if it exceeds both of these.
 	longBlock, longIntervals = 3 * time.Second, 5.0
-	// The use of a window is spread: its units may be used this many times as fast as they
-	// return.
+	// The use of a window is spread, also of an advertised one: its units may be used this many
+	// times as fast as they return.
 	windowSpread = 1.25
 	// The bracket of a length is settled if it is smaller than this part of the length.
 	settledLength = 1.0 / 25
@@ -109,14 +109,14 @@ const (
 	clockOdds = 0.1
 	// An unsettled length is assumed shorter and shorter, over a time within these bounds.
 	minFold, maxFold = 8 * time.Second, 2 * time.Minute
-	// A limit is nearly full if at least this part of it is in use. Then a refusal is attributed
-	// to it, and a window is what delays attempts, so that it is tested.
+	// A limit is nearly full if at least this part of it is in use. Then a refusal is blamed
+	// on it, and a window is what delays attempts, so that it is tested.
 	nearlyFull = 0.85
 	// It is, too, if as many attempts were sent as before the first block, up to this part.
 	sameAgain = 0.05
 	// A window that was fuller explains a refusal, and more evidence is needed against it.
 	fullExplains = 0.92
-	// Another unit explains a window if its error is smaller by this much.
+	// The unit of a window changes if the error of another is smaller by this much.
 	betterUnit = 0.015
 	// After a window is dropped, this part of its mean rate counts as admitted.
 	wasWindow = 0.9
@@ -248,8 +248,8 @@ const (
 	// In an outage the wait doubles from the first to the longest; later it is a quarter of
 	// the outage's age, if that is longer.
 	outageFirst, outageLongest = time.Second, 30 * time.Second
-	// An outage is not attributed to a limit if at least this share of attempts was sent
-	// with as many others in flight.
+	// The first refusal of a block may be an outage, and no limit, if at least this share of attempts
+	// was sent with as many others in flight.
 	ordinary = 0.1
 	// A refusal that took longer is no evidence about the usual round trip.
 	maxTrip = time.Minute

@@ -34,10 +34,10 @@ type window struct {
 	due       time.Duration // when the next attempt of an even window is due
 }
 
-// newWindow returns a window that one block supports. It was filled in the time fill, at
-// the end at a pace, and its length is between low and high if it exists.
-func newWindow(from time.Duration, size amounts, fill, low, high, silence time.Duration, pace float64) *window {
-	w := &window{size: size, floor: fill, low: low, high: high, from: from, raise: 1, testAfter: 1, lone: true, pace: pace, first: size[attempts]}
+// newWindow returns a window that one block supports. It was filled at a pace, and its length is
+// between low and high, if it exists; while it is lone it may be taken for as short as floor.
+func newWindow(from time.Duration, size amounts, floor, low, high, silence time.Duration, pace float64) *window {
+	w := &window{size: size, floor: floor, low: low, high: high, from: from, raise: 1, testAfter: 1, lone: true, pace: pace, first: size[attempts]}
 	w.fold = min(max(silence/4, minFold), maxFold)
 	w.off = doubtUnit
 	return w
@@ -127,7 +127,7 @@ func (w *window) free(v *view, c float64) time.Duration {
 	return max(v.now, at)
 }
 
-// between returns the bracket for the end of a block that is attributed to this window.
+// between returns the bracket for the end of a block that is blamed on this window.
 func (w *window) between(v *view, b *block) (low, high time.Duration) {
 	began := w.oldest(v, b, w.unit, 1)
 	return max(began+w.low, b.lastRefused), began + w.high
@@ -346,7 +346,7 @@ func (w *window) uneven(v *view, tested bool) {
 	}
 }
 
-// ended narrows the length by a block that is attributed to this window: it ended between
+// ended narrows the length by a block that is blamed on this window: it ended between
 // the last refused canary and the admitted one. It reports whether that agrees with earlier
 // blocks.
 func (w *window) ended(v *view, b *block) bool {
