@@ -161,15 +161,22 @@ func TestALimitOfTheAccountHoldsAllPools(t *testing.T) {
 				if n := within(got["m1"].okAt, first, first+length/3) + within(got["m2"].okAt, first, first+length/3); n > 0 {
 					t.Errorf("%d in %v, passive %v: %d calls in the third of it after both were refused", size, length, passive, n)
 				}
-				all++
-				refused += got["m1"].refused + got["m2"].refused
-				goodput += float64(got["m1"].ok+got["m2"].ok) / float64(20*size)
+				n, part := got["m1"].refused+got["m2"].refused, float64(got["m1"].ok+got["m2"].ok)/float64(20*size)
 				known := core.Belief().Kind != control.Unknown
 				for p := range core.Pools {
 					known = known && p.Belief().Kind == control.Unknown
 				}
+				all++
 				if known {
 					found++
+				}
+				refused += n
+				goodput += part
+				if part < 0.74 || n > 100 || known && n > 40 {
+					t.Errorf("%d in %v, passive %v: %.3f of what can be had, %d refused, the account's limit is known: %v", size, length, passive, part, n, known)
+				}
+				if size == 100 && length == 30*sec && (part < 0.8 || n > 40 || !known && !passive) {
+					t.Errorf("100 in 30 s, passive %v: %.3f of what can be had, %d refused, the account's limit is known: %v", passive, part, n, known)
 				}
 			}
 		}

@@ -301,33 +301,11 @@ func TestSmallFixedWindowsAreFound(t *testing.T) {
 			for _, length := range []time.Duration{time.Minute, 90 * sec, 5 * time.Minute, 15 * time.Minute} {
 				for _, size := range []int{5, 10, 20, 40} {
 					l := New(Config{Ceiling: 200 * ms, Initial: sec, Slowest: time.Hour})
-					admits, until := fixedOf(size, length, first), time.Duration(1500/size)*length
-					admitted, refused, end := 0, 0, time.Duration(0)
-					for now := time.Duration(0); ; {
-						now = max(now+200*ms, l.Hold(now, 1))
-						if !l.Answered() {
-							now += sec
-						}
-						if now >= until {
-							break
-						}
-						if now >= end {
-							if end = now - now%length + length; first {
-								end = now + length
-							}
-						}
-						l.Sent(now, 1)
-						o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted, Estimate: 1, Cost: 1}
-						if admits(now) {
-							admitted++
-						} else {
-							refused++
-							if o.Class = Refused; waits {
-								o.RetryAfter = (end - now + sec - 1) / sec * sec
-							}
-						}
-						l.Observe(o)
+					admits, wait := fixedWaits(size, length, first)
+					if !waits {
+						wait = func(time.Duration) time.Duration { return 0 }
 					}
+					admitted, refused := driveWaits(l, time.Duration(1500/size)*length, 200*ms, admits, wait)
 					least, most := 0.86, 40
 					if waits {
 						least, most = 0.95, 12

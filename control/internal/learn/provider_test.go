@@ -125,9 +125,14 @@ func bucketOf(l *Law, rate float64, until time.Duration) (admitted, refused int)
 
 // drive plays a law with an endless backlog. Responses take 20 ms.
 func drive(l *Law, until time.Duration, admits func(time.Duration) bool) (admitted, refused int) {
+	return driveWaits(l, until, ms, admits, func(time.Duration) time.Duration { return 0 })
+}
+
+// driveWaits is drive with at least a ceiling between attempts, and with what refusals ask for.
+func driveWaits(l *Law, until, ceiling time.Duration, admits func(time.Duration) bool, wait func(time.Duration) time.Duration) (admitted, refused int) {
 	now := time.Duration(0)
 	for now < until {
-		now = max(now+ms, l.Hold(now, 1))
+		now = max(now+ceiling, l.Hold(now, 1))
 		if !l.Answered() {
 			now += sec
 		}
@@ -139,7 +144,7 @@ func drive(l *Law, until time.Duration, admits func(time.Duration) bool) (admitt
 		if admits(now) {
 			admitted++
 		} else {
-			o.Class = Refused
+			o.Class, o.RetryAfter = Refused, wait(now)
 			refused++
 		}
 		l.Observe(o)
@@ -184,8 +189,14 @@ func played(until time.Duration, pace func(time.Duration) time.Duration, admits 
 // fixedOf admits size attempts between two fixed instants: by the clock or, with first,
 // from the first attempt after the last window.
 func fixedOf(size int, length time.Duration, first bool) func(time.Duration) bool {
+	admits, _ := fixedWaits(size, length, first)
+	return admits
+}
+
+// fixedWaits is fixedOf with the rest of the window, in whole seconds.
+func fixedWaits(size int, length time.Duration, first bool) (admits func(time.Duration) bool, rest func(time.Duration) time.Duration) {
 	n, end := 0, time.Duration(0)
-	return func(now time.Duration) bool {
+	admits = func(now time.Duration) bool {
 		if now >= end {
 			n, end = 0, now-now%length+length
 			if first {
@@ -195,6 +206,7 @@ func fixedOf(size int, length time.Duration, first bool) func(time.Duration) boo
 		n++
 		return n <= size
 	}
+	return admits, func(now time.Duration) time.Duration { return (end - now + sec - 1) / sec * sec }
 }
 
 // slidingOf admits size attempts in any period of a length.

@@ -248,7 +248,7 @@ func (w *window) blame(v *view, f refusal) {
 		w.uneven(v, tested)
 		return
 	}
-	if !tested && w.again(f) { // whatever the last length before the refusal holds, too
+	if !tested && w.again(f) { // attempts from before the release do not count
 		for u := range w.size {
 			w.size[u] = v.h.between(unit(u), f.opened, f.sent)
 		}
@@ -384,7 +384,7 @@ func (w *window) ended(v *view, b *block) bool {
 			return false
 		}
 		w.low, w.high = w.high, min(high, low+low/100)
-	case low > w.high, low <= w.low:
+	case low > w.high, low <= w.low: // nothing new
 	case low < w.low+bracket/20: // it was refused once more when the length was assumed to be shortest
 		w.low += bracket / narrowed
 	default:
