@@ -15,7 +15,10 @@ type block struct {
 	least       time.Duration // the first wait by the round trip alone
 	canaryAt    time.Duration // when the newest canary was sent
 	refusals    int
+	from        time.Duration // when the window began that it ends, if it is a window's
 	blamed      limit         // nil for none
+	window      window        // the blamed limit before that, if it is a window
+	flight      flight        // the same, if it is a limit in flight
 	outage      bool          // it may be an outage
 	explained   bool          // by an advertised limit
 	punished    bool          // refused although the provider reported room
@@ -32,6 +35,29 @@ type block struct {
 	first       bool          // no block before it was long
 	aimed       bool          // the next canary goes a minute after the first attempt
 	paced       bool          // a rate has learned from more than two cycles, so it may explain this one
+}
+
+// blame blames a limit for a refusal.
+func (b *block) blame(v *view, x limit, f refusal) {
+	b.blamed = x
+	switch x := x.(type) {
+	case *window:
+		b.window, b.tested = *x, x.raise > 1
+	case *flight:
+		b.flight = *x
+	}
+	x.blame(v, f)
+}
+
+// acquit blames no limit, and undoes what the blamed one has learned.
+func (b *block) acquit() {
+	switch x := b.blamed.(type) {
+	case *window:
+		*x = b.window
+	case *flight:
+		*x = b.flight
+	}
+	b.blamed = nil
 }
 
 // long reports whether the block is too long for a rate.

@@ -58,7 +58,7 @@ type canaryPlan struct {
 
 func (l *Law) canaryPlan() canaryPlan {
 	p := canaryPlan{
-		block: &l.block, now: l.clock, trip: time.Duration(l.trip), from: l.freed, phase: l.cfg.Phase, penalty: l.penaltyWait(), likely: l.likely,
+		block: &l.block, now: l.clock, trip: time.Duration(l.trip), from: l.block.from, phase: l.cfg.Phase, penalty: l.penaltyWait(), likely: l.likely,
 		lost: l.lost(),
 	}
 	p.room, p.known = l.predicted(&p) // by the round trip of a refusal
@@ -92,6 +92,10 @@ func (l *Law) predicted(p *canaryPlan) (room time.Duration, known bool) {
 	switch {
 	case !ok:
 		return room, false
+	case p.tested: // the size that was tested does not fit
+		before := p.window
+		before.raise = 1
+		room = max(room, before.free(v, 1))
 	case w.lone && p.refusals == 1 && p.paced: // a rate explains the refusal too: the canary finds out
 		room = p.now
 	case w.lone && p.refusals == 1: // half of the wait: it may be shorter
@@ -224,10 +228,17 @@ func (l *Law) latest() time.Duration {
 	}
 	v := l.view()
 	from := w.filled(v, b.began, 1)
-	if l.freed > from && l.freed <= w.filled(v, b.began, 1-1.0/latestSlack) {
-		from = l.freed // all of them went since the last release, but for the rounding of the history
+	if b.from > from && b.from <= w.filled(v, b.began, 1-1.0/latestSlack) {
+		from = b.from // all of them went since the last release, but for the rounding of the history
 	}
 	at := from + w.high + w.high/latestSlack + time.Duration(l.trip)
+	for _, u := range l.likely.lengths() {
+		end := from + u + late(u, time.Duration(l.trip))
+		if u > w.low && u < w.high && end >= l.clock+firstCanary && w.unit == attempts && b.count >= minAimed {
+			at = min(at, end)
+			break
+		}
+	}
 	if at < l.clock+firstCanary { // it lasts longer
 		return never
 	}

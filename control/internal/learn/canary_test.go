@@ -63,7 +63,7 @@ func TestWhenACanaryGoes(t *testing.T) {
 	}
 	windows := func(l *Law) { // of 40 s, since a release at 65 s
 		l.expect(40 * sec)
-		l.freed, l.block.refusals, l.block.wait = 65*sec, 2, 9*sec
+		l.block.from, l.block.refusals, l.block.wait = 65*sec, 2, 9*sec
 	}
 	never := func(l *Law) { l.allAdmitted, l.allRefused, l.block.wait, l.block.noticed = 1, 2, 2*sec, 40*sec }
 	for _, tt := range []struct {
@@ -89,12 +89,20 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"an outage that says for how long", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{wait: 2 * time.Minute}, 2*time.Minute + 100*ms, 120 * ms, 7 * sec},
 		{"at most a day", []func(*Law){func(l *Law) { l.penalty.length = 48 * time.Hour }}, refusal{limited: true}, 24 * time.Hour, 120 * ms, 7 * sec},
 		{"when a window has room", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
+		{"in a test: when it has room with its size before", []func(*Law){hold(sized(9, window{low: 20 * sec, high: 20 * sec})), func(l *Law) {
+			l.block.tested, l.block.window = true, *sized(5, window{low: 20 * sec, high: 20 * sec})
+			l.block.window.raise = 1.5
+		}}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
 		{"a window of one block: after half of what is left", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec}))}, refusal{limited: true}, 18 * sec, 120 * ms, 7 * sec},
 		{"but as any, if a rate explains the refusal too", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.paced = true }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
 		{"and no sooner once that was refused", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
 		{"two blocks support it: when it ends at the latest", []func(*Law){hold(sized(5, window{lone: true, hits: 1, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, 20*sec }}, refusal{limited: true}, 47100 * ms, 0, 7 * sec},
-		{"from the last release on, if all it holds went since then, but for two in a hundred", []func(*Law){hold(sized(100, window{lone: true, hits: 1, low: 105 * sec, high: 110 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.freed = 2, 20*sec, 2*sec }}, refusal{limited: true}, 14300 * ms, 0, 7 * sec},
-		{"if more went before: from the first of them on", []func(*Law){hold(sized(100, window{lone: true, hits: 1, low: 105 * sec, high: 110 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.freed = 2, 20*sec, 50*sec }}, refusal{limited: true}, 13300 * ms, 0, 7 * sec},
+		{"from the last release on, if all it holds went since then, but for two in a hundred", []func(*Law){hold(sized(100, window{lone: true, hits: 1, low: 105 * sec, high: 110 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.block.from = 2, 20*sec, 2*sec }}, refusal{limited: true}, 14300 * ms, 0, 7 * sec},
+		{"if more went before: from the first of them on", []func(*Law){hold(sized(100, window{lone: true, hits: 1, low: 105 * sec, high: 110 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.block.from = 2, 20*sec, 50*sec }}, refusal{limited: true}, 13300 * ms, 0, 7 * sec},
+		{"of many attempts: first when a usual one ends", []func(*Law){hold(sized(5, window{lone: true, hits: 1, low: 40 * sec, high: 70 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, 60*sec }}, refusal{limited: true}, 56220 * ms, 0, 7 * sec},
+		{"of few: at the latest", []func(*Law){hold(sized(5, window{lone: true, hits: 1, low: 40 * sec, high: 70 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.block.count = 2, 60*sec, minAimed-1 }}, refusal{limited: true}, 67500 * ms, 0, 7 * sec},
+		{"none is usual before: at the latest", []func(*Law){hold(sized(5, window{lone: true, hits: 1, low: 60 * sec, high: 70 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, 60*sec }}, refusal{limited: true}, 67500 * ms, 0, 7 * sec},
+		{"of costs: at the latest", []func(*Law){hold(sized(5, window{unit: cost, lone: true, hits: 1, low: 40 * sec, high: 70 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait = 2, 60*sec }}, refusal{limited: true}, 67500 * ms, 0, 7 * sec},
 		{"which has passed", []func(*Law){hold(sized(5, window{lone: true, hits: 1, low: 2 * sec, high: 4 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.block.count = 2, 20*sec, -1 }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
 		{"one block does: three times later", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.block.count = 2, 20*sec, -1 }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
 		{"an even window: after two and a half units", []func(*Law){hold(sized(20, window{even: true, low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 2500 * ms, 120 * ms, 7 * sec},
@@ -149,8 +157,8 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"as often admitted", []func(*Law){never, func(l *Law) { l.allRefused, l.block.refusals, l.block.wait = 1, 2, 20*sec }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
-		l.h, l.clock, l.last, l.trip, l.latency, l.freed = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms), -7*time.Hour
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, soonest: sec, expected: 7 * sec, lastWait: 8 * sec, count: 1e6}
+		l.h, l.clock, l.last, l.trip, l.latency = *sentEvenly(100*sec, sec, 100), 100*sec, 100*sec, float64(100*ms), float64(400*ms)
+		l.block = block{from: -7 * time.Hour, began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, soonest: sec, expected: 7 * sec, lastWait: 8 * sec, count: 1e6}
 		l.allAdmitted = 99
 		for _, do := range tt.do {
 			do(l)

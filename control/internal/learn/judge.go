@@ -20,6 +20,10 @@ func (l *Law) released(sent time.Duration) {
 func (l *Law) ended(v *view) {
 	b := &l.block
 	l.count(v.now)
+	if b.exact {
+		l.outlasted(b.release)
+	}
+	explained := false // by a window that is held
 	switch {
 	case b.outage:
 		l.void(v.now)
@@ -27,12 +31,17 @@ func (l *Law) ended(v *view) {
 		l.penalty.endedExplained(b)
 		l.void(v.now)
 	case l.holdPeriod(v): // the last blocks together show a window
+		explained = true
 	default:
 		l.judge(v)
 		l.rateEnded(v)
+		explained = isKnown(b.blamed)
 	}
 	if b.long() && !b.outage {
 		l.freed = b.release
+		if !explained {
+			l.since = b.release
+		}
 	}
 }
 
@@ -81,40 +90,54 @@ func (l *Law) judge(v *view) {
 	case *window:
 		l.judgeWindow(v, held)
 	case *flight:
-		if held.wrong() {
+		switch {
+		case l.alone(b):
+			b.acquit()
+			l.judgeOther(v)
+		case held.wrong():
 			l.dropFlight(v, held)
 		}
 	default: // a rate, or no limit
-		if l.suggestsFlight(b) {
-			l.holdFlight(b)
-			return
-		}
-		punished := b.long() && l.penalty.on()
-		if punished || !b.long() {
-			l.penalty.ended(l.lastBlock, b.release-b.lastRefused, b.tooShort, b.refusals)
-		}
-		switch {
-		case !b.long():
-			l.holdRate(v, b)
-		case punished, b.punished, l.refuted > 0:
-			l.penalize(v, 0)
-		default:
-			l.holdWindow(v, b)
-		}
+		l.judgeOther(v)
+	}
+}
+
+// judgeOther decides what a block says that neither a window nor a limit in flight explains.
+func (l *Law) judgeOther(v *view) {
+	b := &l.block
+	if l.suggestsFlight(b) {
+		l.holdFlight(b)
+		return
+	}
+	punished := b.long() && l.penalty.on()
+	if punished || !b.long() {
+		l.penalty.ended(l.lastBlock, b.release-b.lastRefused, b.tooShort, b.refusals)
+	}
+	switch {
+	case !b.long():
+		l.holdRate(v, b)
+	case punished, b.punished, l.refuted > 0:
+		l.penalize(v, 0)
+	default:
+		l.holdWindow(v, b)
 	}
 }
 
 // judgeWindow decides what the block says about the window that was blamed.
 func (l *Law) judgeWindow(v *view, w *window) {
 	b, r := &l.block, l.rate()
+	lone := w.lone
 	switch {
-	case (w.hits < sureHits || !w.settled()) && l.suggestsFlight(b):
+	case (w.lone || !w.settled()) && l.suggestsFlight(b):
 		l.holdFlight(b)
 	case w.lone && b.refusals == 1 && !b.exact && r != nil && r.cycles > 2: // the rate explains it
 		if v.h.used(w.unit, b.release, w.low) > w.size[w.unit] { // there was room while it was full
 			l.drop(w)
 		}
 	case w.ended(v, b):
+		if w.released = b.release; lone && !w.lone {
+			l.since = w.since
+		}
 	case w.even:
 		l.drop(w)
 		l.holdRate(v, b)
@@ -161,12 +184,15 @@ func (l *Law) blameCounted(v *view, f refusal) {
 		if !ok || w.even || w.unit != attempts {
 			continue
 		}
-		blocks := 1
+		low, high, blocks := w.low/2, 2*w.high, 1
+		if w.sure() {
+			low, high = w.low-w.low/10, w.high+w.high/10
+		}
 		if w.fullness(v, f) > fullExplains {
 			blocks = 2
 		}
 		for ; blocks <= maxCounted && !w.even; blocks++ {
-			if length, size, ok := l.spans.counted(v, blocks, l.began, f.sent, w.low/2, 2*w.high); ok {
+			if length, size, ok := l.spans.counted(v, blocks, l.began, f.sent, low, high); ok {
 				w.low, w.high, w.lone, w.even, w.clock = length, length, false, true, 0
 				w.size, w.testAfter = amounts{size, 0, 0}, testGrowth
 				l.block.blamed = w
@@ -189,6 +215,10 @@ func (l *Law) holdPeriod(v *view) bool {
 	}
 	if w, ok := b.blamed.(*window); ok {
 		if w.unit == attempts && w.settled() && math.Abs(float64(w.high-p.length)) < 0.03*float64(p.length) && math.Abs(w.size[attempts]-p.size) <= max(1, 0.03*p.size) {
+			if !p.slides && w.clock == 0 && w.sure() {
+				w.clock, w.low, w.high, w.size = p.length, p.length, p.length, amounts{p.size, 0, 0}
+				return true
+			}
 			return false // already known
 		}
 		if _, _, agrees := w.bracket(v, b); agrees && w.settled() && w.hits >= sureHits {
@@ -203,6 +233,7 @@ func (l *Law) holdPeriod(v *view) bool {
 	l.penalty = penalty{}
 	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.length, p.length, p.length, b.pace)
 	w.lone, w.hits = false, foundHits
+	w.since, w.released = l.since, b.release
 	if !p.slides {
 		w.clock = p.length
 	}
@@ -213,7 +244,7 @@ func (l *Law) holdPeriod(v *view) bool {
 // suggestsFlight reports whether the refusals are evidence enough for a limit on attempts in flight.
 func (l *Law) suggestsFlight(b *block) bool {
 	others := l.out.others(b.began)
-	if others < 1 {
+	if others < 1 || l.alone(b) && (b.paced || slices.ContainsFunc(l.limits, isKnown)) {
 		return false
 	}
 	certain := l.crowd.certain() && (b.refusals == 1 || !b.long()) // it does not refuse a canary for long
@@ -273,13 +304,13 @@ func (l *Law) holdRate(v *view, b *block) {
 func (l *Law) holdWindow(v *view, b *block) {
 	var size amounts
 	for u := range size {
-		size[u] = v.h.between(unit(u), l.freed, b.began)
+		size[u] = v.h.between(unit(u), b.from, b.began)
 	}
 	if size[attempts] < 1 {
 		l.penalize(v, 0)
 		return
 	}
-	low, high, from := max(b.lastRefused-l.freed, time.Second), b.release-l.freed, v.now
+	low, high, from := max(b.lastRefused-b.from, time.Second), b.release-b.from, v.now
 	if b.exact && !b.doubted {
 		low = max(low, high-waitError(high))
 		from += min(high/2, maxFold)
@@ -288,7 +319,8 @@ func (l *Law) holdWindow(v *view, b *block) {
 		w, ok := x.(*window)
 		return ok && w.lone && w.low < high && w.high > low
 	})
-	w := newWindow(from, size, min(b.noticed-l.freed, low)/3, low, high, b.release-b.lastRefused, b.pace)
+	w := newWindow(from, size, min(b.noticed-b.from, low)/3, low, high, b.release-b.lastRefused, b.pace)
+	w.since, w.released = l.since, b.release
 	l.configured(v, b, w)
 	l.hold(w)
 }
@@ -297,12 +329,12 @@ func (l *Law) holdWindow(v *view, b *block) {
 // ended when such a window does, or may have.
 func (l *Law) configured(v *view, b *block, w *window) {
 	for _, length := range l.likely.configured() {
-		ends := b.windowEnds(length, l.freed, l.cfg.Phase)
+		ends := b.windowEnds(length, b.from, l.cfg.Phase)
 		switch ended := func(end time.Duration) bool { return end > b.lastRefused && end <= b.release }; {
 		case ended(ends.released):
 		case ended(ends.clock):
 			for u := range w.size {
-				w.size[u] = v.h.between(unit(u), max(l.freed, ends.clock-length), b.began)
+				w.size[u] = v.h.between(unit(u), max(b.from, ends.clock-length), b.began)
 			}
 		default:
 			continue

@@ -183,10 +183,10 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "in the ramp it may be half of it", do: func(l *Law) { l.block.ramping = true }, want: "2.00-4.00/s"},
 		{name: "after a refused canary", do: func(l *Law) { l.block.refusals = 2 }, want: "3.08-4.00/s", refusedCanary: true},
 		{name: "a long one: a window that was filled since the beginning", long: true, want: "100 of unit 0 in 140.0s-160.0s lone"},
-		{name: "since the last long block", long: true, do: func(l *Law) { l.freed = 51 * sec }, want: "49 of unit 0 in 89.0s-109.0s lone"},
+		{name: "since the last long block", long: true, do: func(l *Law) { l.block.from = 51 * sec }, want: "49 of unit 0 in 89.0s-109.0s lone"},
 		{name: "to the end of an advertised wait", long: true, do: func(l *Law) { l.block.exact = true }, want: "100 of unit 0 in 155.8s-160.0s lone"},
 		{name: "which is a guess if it is doubted: any time since the last refusal", long: true, do: func(l *Law) { l.block.exact, l.block.doubted = true, true }, want: "100 of unit 0 in 140.0s-160.0s lone"},
-		{name: "with nothing sent before: a penalty", long: true, do: func(l *Law) { l.freed = 101 * sec }, want: "3.20-4.00/s", penalty: 20 * sec},
+		{name: "with nothing sent before: a penalty", long: true, do: func(l *Law) { l.freed, l.block.from = 101*sec, 101*sec }, want: "3.20-4.00/s", penalty: 20 * sec},
 		{name: "without a refused canary the silence says nothing new", do: func(l *Law) { l.block.release = 110 * sec }, want: "100 of unit 0 in 100.0s-110.0s lone", mean: 9 * sec, freed: 110 * sec},
 		{name: "but for the first time", do: func(l *Law) { l.silence, l.block.release = 0, 110*sec }, want: "100 of unit 0 in 100.0s-110.0s lone", silence: 10 * sec, mean: 9 * sec, freed: 110 * sec},
 		{name: "the same window again", long: true, do: hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 150*sec, 170*sec, sec, 1)), want: "100 of unit 0 in 140.0s-160.0s lone"},
@@ -198,7 +198,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "many attempts were in flight", long: true, do: crowd, want: "7 in flight", penalty: time.Minute},
 		{name: "the same with a short block", do: crowd, want: "7 in flight"},
 		{name: "which a rate was blamed for", do: and(crowd, hold(0, newRate(0, 3, 4), known(9, sec, sureHits), known(9, sec, sureHits-1))), want: "9 of unit 0 in 1.0s-1.0s, 7 in flight"},
-		{name: "or a window that is not sure", do: and(crowd, hold(0, known(9, sec, sureHits-1))), want: "7 in flight"},
+		{name: "a window of two blocks whose length is known is kept", do: and(crowd, hold(0, known(9, sec, 1))), want: "9 of unit 0 in 1.0s-1.0s"},
 		{name: "a sure one is kept", do: and(crowd, hold(0, known(100, 101*sec, sureHits))), want: "100 of unit 0 in 101.0s-101.0s"},
 		{name: "an outage", do: func(l *Law) { l.block.outage = true }, unlikely: true},
 		{name: "an outage that was not over at once", do: func(l *Law) { l.block.outage, l.block.refusals = true, 2 }, refusedCanary: true},
@@ -235,6 +235,8 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 			hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1), r)(l)
 		}, want: "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", refusedCanary: true},
 		{name: "a limit in flight", do: hold(0, &flight{size: 5}), want: "5 in flight"},
+		{name: "for long", long: true, do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size = 5; l.out.add(140*sec, 1) }), want: "4 in flight"},
+		{name: "for long, and a canary was alone in flight: another limit, and this one was not lowered", long: true, do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size = 5; l.out.add(140*sec, 0) }), want: "5 in flight, 100 of unit 0 in 140.0s-160.0s lone"},
 		{name: "one that is refused often", do: hold(0, &flight{size: 5, soonInRow: maxSoon - 1}), want: "5 in flight"},
 		{name: "one that is refused too often: the rate again", do: hold(0, &flight{size: 5, soonInRow: maxSoon}), want: "3.08-4.00/s"},
 	} {
@@ -316,6 +318,16 @@ func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
 			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between = 2, -2, 2, fewBetween
 			l.hold(r)
 		}, true},
+		{"a canary was refused while nothing was in flight: a ban may follow", func(l *Law, b *block, _ *rate) { b.refusals, b.lastRefused = 2, 105*sec; l.out.add(105*sec, 0) }, true},
+		{"and a window is known", func(l *Law, b *block, _ *rate) {
+			b.refusals, b.lastRefused = 2, 105*sec
+			l.out.add(105*sec, 0)
+			l.hold(&window{hits: 2, size: amounts{9, 9, 0}, low: sec, high: sec})
+		}, false},
+		{"or a rate that may explain blocks", func(l *Law, b *block, _ *rate) {
+			b.refusals, b.paced, b.lastRefused = 2, true, 105*sec
+			l.out.add(105*sec, 0)
+		}, false},
 		{"but a canary was refused long after all answers", func(l *Law, b *block, r *rate) {
 			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between, b.refusals = 2, -2, 2, fewBetween, 2
 			l.hold(r)
@@ -354,6 +366,31 @@ func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
 	}
 }
 
+// A minute of the clock in which as much was in use at each refusal is no sliding one if more was in
+// use of that.
+func TestAWindowThatIsSureBeginsWithTheClockIfRefusalsSaySo(t *testing.T) {
+	for name, tt := range map[string]struct {
+		hits  int
+		clock time.Duration
+	}{"sure": {sureHits, time.Minute}, "not sure": {sureHits - 1, 0}} {
+		w := &window{size: amounts{103, 9, 0}, low: 59500 * ms, high: time.Minute, raise: 1, testAfter: 1, hits: tt.hits, released: 7}
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		for k, early := range []time.Duration{0, 0, 15 * sec} {
+			start := time.Duration(k) * time.Minute
+			l.h.add(start+40*sec-early, amounts{60, 60, 0})
+			l.h.add(start+49*sec-early, amounts{40, 40, 0})
+			l.block = block{began: start + 50*sec - early, lastRefused: start + 59*sec, release: start + 60500*ms, refusals: 2, pace: 5}
+			if k < 2 {
+				l.spans.add(&l.block, 1)
+			}
+		}
+		l.clock, l.limits, l.block.blamed = l.block.release, []limit{w}, w
+		if got := l.holdPeriod(l.view()); got != (tt.clock > 0) || w.clock != tt.clock || tt.clock > 0 && (w.low != time.Minute || w.size != amounts{100, 0, 0}) {
+			t.Errorf("%s: %v, by the clock %v, %v to %v, %v", name, got, w.clock, w.low, w.high, w.size)
+		}
+	}
+}
+
 // Of an attempt a second until one at 100 s is refused: the newest long block ended at 40 s, and
 // this one ends between canaries at 140 s and at 160 s.
 func TestTheWindowThatALongBlockSuggests(t *testing.T) {
@@ -369,9 +406,9 @@ func TestTheWindowThatALongBlockSuggests(t *testing.T) {
 		{"between the canaries", nil, func(*Law) {}, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
 		{"that are far apart", nil, func(l *Law) { l.block.lastRefused = 100 * sec }, "60 of unit 0 in 60.0s-120.0s lone", 20 * sec, 160 * sec, 15 * sec},
 		{"refused after a while", nil, func(l *Law) { l.block.noticed = 106 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 22 * sec, 160 * sec, minFold},
-		{"an attempt at the end of the last block counts", nil, func(l *Law) { l.freed = 40*sec - 1 }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
-		{"one before it does not", nil, func(l *Law) { l.freed = 40*sec + 1 }, "59 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
-		{"of a single attempt", nil, func(l *Law) { l.freed, l.block.lastRefused = 98900*ms, 99*sec }, "1 of unit 0 in 1.0s-61.1s lone", sec / 3, 160 * sec, 15250 * ms},
+		{"an attempt at the end of the last block counts", nil, func(l *Law) { l.block.from = 40*sec - 1 }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"one before it does not", nil, func(l *Law) { l.block.from = 40*sec + 1 }, "59 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"of a single attempt", nil, func(l *Law) { l.block.from, l.block.lastRefused = 98900*ms, 99*sec }, "1 of unit 0 in 1.0s-61.1s lone", sec / 3, 160 * sec, 15250 * ms},
 		{"to the end of an advertised wait: it is assumed for half of it", nil, func(l *Law) { l.block.exact = true }, "60 of unit 0 in 116.6s-120.0s lone", 20 * sec, 220 * sec, minFold},
 		{"for two minutes at most", nil, func(l *Law) { l.block.exact, l.block.release = true, 400*sec }, "60 of unit 0 in 351.8s-360.0s lone", 20 * sec, 520 * sec, 65 * sec},
 		{"besides one that more blocks support", nil, func(l *Law) { l.limits = []limit{&window{size: amounts{9, 9, 0}, low: 110 * sec, high: 115 * sec}} }, "9 of unit 0 in 110.0s-115.0s, 60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
@@ -385,11 +422,11 @@ func TestTheWindowThatALongBlockSuggests(t *testing.T) {
 		{"by the clock, of which only its newest period counts", []time.Duration{50 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "5 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
 		{"not what was sent at the end of the one before", []time.Duration{50 * sec}, func(l *Law) { l.cfg.Phase = 5*sec - 1 }, "4 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
 		{"which began before", []time.Duration{70 * sec}, func(l *Law) { l.cfg.Phase = 60 * sec }, "20 of unit 0 in 70.0s-70.0s lone", 20 * sec, 230 * sec, minFold},
-		{"before the last long block ended, too", []time.Duration{75 * sec}, func(l *Law) { l.freed = 70 * sec }, "30 of unit 0 in 73.5s-75.0s lone", 10 * sec, 235 * sec, minFold},
+		{"before the last long block ended, too", []time.Duration{75 * sec}, func(l *Law) { l.block.from = 70 * sec }, "30 of unit 0 in 73.5s-75.0s lone", 10 * sec, 235 * sec, minFold},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Windows: tt.windows})
-		l.h, l.freed = *sentEvenly(99*sec, sec, 100), 40*sec
-		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 140 * sec, release: 160 * sec, refusals: 2, pace: 4}
+		l.h = *sentEvenly(99*sec, sec, 100)
+		l.block = block{from: 40 * sec, began: 100 * sec, noticed: 100 * sec, lastRefused: 140 * sec, release: 160 * sec, refusals: 2, pace: 4}
 		tt.do(l)
 		l.clock = l.block.release
 		l.holdWindow(l.view(), &l.block)
@@ -578,6 +615,9 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		{"less than half", large, 20002 * ms, 22 * sec, func(*window) {}, 0},
 		{"twice the upper bound", large, 4 * sec, 5 * sec, func(*window) {}, 1000},
 		{"more than twice", large, 4 * sec, 4999 * ms, func(*window) {}, 0},
+		{"a sure one, of its length", large, 11111 * ms, 11111 * ms, func(w *window) { w.hits = sureHits }, 1000},
+		{"of another", large, 11112 * ms, 11112 * ms, func(w *window) { w.hits = sureHits }, 0},
+		{"of another, but unsettled", large, 11 * sec, 12 * sec, func(w *window) { w.hits = sureHits }, 1000},
 		{"a window of cost", large, 9 * sec, 11 * sec, func(w *window) { w.unit = cost }, 0},
 		{"one that is already", large, 9 * sec, 11 * sec, func(w *window) { w.even = true }, 0},
 		{"one that began with the clock", large, 10 * sec, 10 * sec, func(w *window) { w.clock = 10 * sec }, 1000},

@@ -12,6 +12,7 @@
 //	period    windows that begin with the clock, or are counted in periods (spans)
 //	flight    so many attempts in flight at once
 //	block     the silence after a refusal
+//	longer    limits behind a shorter one that is known
 //	canary    when the next canary of a block goes
 //	wait      which advertised waits are right
 //	penalty   blocks that last longer than any limit explains
@@ -106,6 +107,7 @@ type Law struct {
 
 	epoch       time.Duration // refusals of attempts sent until then are already counted
 	freed       time.Duration // the last release of a long block; before any, the first attempt
+	since       time.Duration // the same without blocks that held windows explain: a longer one may have begun then
 	lastRelease time.Duration // the last release, and the length of its block
 	lastBlock   time.Duration
 	limited     bool          // the provider refuses with 429
@@ -198,7 +200,7 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 	l.clock = max(l.clock, now)
 	now = l.clock
 	if l.h.cells == nil {
-		l.began, l.freed = now, now
+		l.began, l.freed, l.since = now, now, now
 	}
 	switch {
 	case l.state == waiting:
@@ -325,6 +327,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		b.refusals++
 		b.lastRefused = o.Sent
 		b.tooShort = max(b.tooShort, b.wait>>min(max(0, b.refusals-2), 62))
+		l.outlasted(o.Sent)
 	}
 	if isCanary || l.state != trying {
 		l.transition(refused)
@@ -343,6 +346,7 @@ func (l *Law) blocked(f refusal) {
 	f.cycle = v.h.between(attempts, f.opened, f.sent)
 	l.block = block{
 		began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, refusals: 1,
+		from:    l.freed,
 		count:   v.h.between(attempts, l.freed, f.sent),
 		before:  float64(l.allRefused - 1),
 		pace:    l.pace(v, f.sent),
@@ -367,11 +371,8 @@ func (l *Law) blocked(f refusal) {
 	l.crowd.refused(f.others, most)
 	l.weighed++
 	l.blameCounted(v, f)
-	if w, ok := b.blamed.(*window); ok {
-		b.tested = w.raise > 1
-	}
 	if b.blamed != nil {
-		b.blamed.blame(v, f)
+		b.blame(v, b.blamed, f)
 	}
 }
 

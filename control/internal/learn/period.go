@@ -80,7 +80,7 @@ func (s *spans) match(v *view, length time.Duration) (period, bool) {
 	for i := range s.n {
 		x := &s.ring[i]
 		at := v.h.newest(attempts, x.refused, most) + length
-		p.slides = p.slides && at > x.low-length/20 && at < x.high+length/20
+		p.slides = p.slides && at > x.low-length/20 && at < x.high+length/20 && v.h.used(attempts, x.refused, length) < most+2
 	}
 	return p, true
 }

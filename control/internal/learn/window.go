@@ -21,7 +21,10 @@ type window struct {
 	testAfter float64       // factor of the attempts before a test; grows with each that fails
 	untested  float64       // attempts admitted since a refusal was blamed on it
 	hits      int           // refusals that were blamed on it
+	longer    int           // consecutive blocks that refused after its end
 	doubts    int           // consecutive blocks that contradict it; if even, consecutive early refusals
+	since     time.Duration // Law.since before its first block
+	released  time.Duration // the last release of a block that it explains
 	lone      bool          // no block but the first supports it, so it is a guess
 	published bool          // by the provider, and not refused since: it is not tested
 	floor     time.Duration // the shortest assumed length of a lone window
@@ -54,6 +57,11 @@ func (w *window) refuted(v *view) bool {
 		}
 	}
 	return true
+}
+
+// sure reports whether many refusals support the window, and its length is known.
+func (w *window) sure() bool {
+	return w.hits >= sureHits && (w.settled() || w.clock > 0 || w.even)
 }
 
 func (w *window) settled() bool {
@@ -374,16 +382,25 @@ func (w *window) ended(v *view, b *block) bool {
 	if high >= w.low && high < w.high {
 		w.high = high
 	}
+	if low <= w.high {
+		w.longer = 0
+	}
 	switch bracket := w.high - w.low; {
-	case low > w.high && w.few() && !b.tested:
-		if w.before == 0 {
-			w.before = w.high
+	case low > w.high && w.unit == attempts && !b.tested:
+		if w.longer++; !w.few() && w.longer < 2 {
+			break
 		}
-		if float64(low) > (1+longerThan)*float64(w.before) { // longer with each refusal: it is no window
+		if w.before > 0 && float64(low) > (1+longerThan)*float64(w.before) { // longer with each refusal: it is no window
 			w.doubts = 2
 			return false
 		}
-		w.low, w.high = w.high, min(high, low+low/100)
+		if w.few() {
+			low, high = w.high, min(high, low+low/100)
+		}
+		if w.before == 0 {
+			w.before = max(low, w.high)
+		}
+		w.low, w.high, w.margin, w.longer = low, high, 0, 0
 	case low > w.high, low <= w.low: // nothing new
 	case low < w.low+bracket/20: // it was refused once more when the length was assumed to be shortest
 		w.low += bracket / narrowed

@@ -75,6 +75,46 @@ func TestAWindowThatGetsLongerWithEachRefusalIsNone(t *testing.T) {
 	}
 }
 
+// A short block of another limit was taken for its end, so that it refuses after the assumed one.
+func TestAWindowThatWasTakenForTooShortIsCorrected(t *testing.T) {
+	after := func(last time.Duration) [2]time.Duration { return [2]time.Duration{last, last + 500*ms} }
+	late, end := after(11300*ms), after(9900*ms)
+	for _, tt := range []struct {
+		name   string
+		do     func(*window)
+		blocks [][2]time.Duration // the newest refused canary, and the admitted one, since the first attempt
+		tested bool
+		want   string
+	}{
+		{"refused after the end once", func(*window) {}, [][2]time.Duration{late}, false, "9.8s-10.0s"},
+		{"twice in a row: as long as the second block says", func(*window) {}, [][2]time.Duration{late, after(11400 * ms)}, false, "11.4s-11.9s, margin 0"},
+		{"with one between that ended in time", func(*window) {}, [][2]time.Duration{late, end, late}, false, "9.9s-10.0s"},
+		{"in tests of its size", func(*window) {}, [][2]time.Duration{late, late}, true, "9.8s-10.0s"},
+		{"in a window of costs", func(w *window) { w.unit = cost }, [][2]time.Duration{late, late}, false, "9.8s-10.0s"},
+		{"twice again: up to a tenth longer", func(*window) {}, [][2]time.Duration{late, late, after(12100 * ms), after(12300 * ms)}, false, "12.3s-12.8s, margin 0"},
+		{"but no more", func(*window) {}, [][2]time.Duration{late, late, after(12100 * ms), after(12600 * ms)}, false, "11.3s-11.8s, margin 0, contradicted"},
+	} {
+		w := &window{low: 9800 * ms, high: 10 * sec, raise: 1, hits: 9, margin: 0.01, size: amounts{30, 30, 0}}
+		tt.do(w)
+		for _, ended := range tt.blocks {
+			h := sentEvenly(100*sec, 100*ms, 30)
+			from := h.newest(attempts, 100*sec, 30)
+			b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: from + ended[0], release: from + ended[1], refusals: 1, tested: tt.tested}
+			w.ended(&view{now: b.release, h: h, mean: amounts{1, 1, 0}}, b)
+		}
+		got := fmt.Sprintf("%.1fs-%.1fs", w.low.Seconds(), w.high.Seconds())
+		if w.margin == 0 {
+			got += ", margin 0"
+		}
+		if w.doubts > 1 {
+			got += ", contradicted"
+		}
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestALengthThatIsRefusedAtItsShortestAgainIsLonger(t *testing.T) {
 	for last, want := range map[time.Duration]time.Duration{18050 * ms: 22 * sec, 18590 * ms: 22 * sec, 18610 * ms: 18610 * ms, 17 * sec: 18 * sec} {
 		w := &window{size: amounts{100, 100, 0}, low: 18 * sec, high: 30 * sec, raise: 1, hits: 3}
