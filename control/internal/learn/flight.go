@@ -13,6 +13,7 @@ type flight struct {
 	untested  float64 // attempts admitted since a refusal was blamed on it, or less after a test that succeeded
 	over      float64 // answers while more than size were in flight, in this test
 	soonInRow int     // consecutive refusals soon after one another
+	brief     bool    // it was found by a short block, so that no penalty followed
 	was       *rate   // the rate that was held before
 	proven    float64 // the size that it was first held with, or a larger one that a test confirmed
 }

@@ -91,7 +91,7 @@ func (l *Law) judge(v *view) {
 		l.judgeWindow(v, held)
 	case *flight:
 		switch {
-		case l.alone(b):
+		case l.outlastsFlight(b) && (b.refusals > 1 || held.brief): // else a penalty may follow each of its refusals
 			b.acquit()
 			l.judgeOther(v)
 		case held.wrong():
@@ -244,7 +244,7 @@ func (l *Law) holdPeriod(v *view) bool {
 // suggestsFlight reports whether the refusals are evidence enough for a limit on attempts in flight.
 func (l *Law) suggestsFlight(b *block) bool {
 	others := l.out.others(b.began)
-	if others < 1 || l.alone(b) && (b.paced || slices.ContainsFunc(l.limits, isKnown)) {
+	if others < 1 || l.outlastsFlight(b) && (b.paced || slices.ContainsFunc(l.limits, isKnown)) {
 		return false
 	}
 	certain := l.crowd.certain() && (b.refusals == 1 || !b.long()) // it does not refuse a canary for long
@@ -258,7 +258,7 @@ func (l *Law) suggestsFlight(b *block) bool {
 // before.
 func (l *Law) holdFlight(b *block) {
 	size := l.out.others(b.began)
-	x := &flight{size: size, proven: size, testAfter: firstTest, was: l.rate()}
+	x := &flight{size: size, proven: size, testAfter: firstTest, was: l.rate(), brief: !b.long()}
 	l.remove(isRate)
 	l.remove(isFlight)
 	l.remove(func(x limit) bool { w, ok := x.(*window); return ok && w.hits < sureHits })

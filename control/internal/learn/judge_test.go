@@ -237,6 +237,8 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "a limit in flight", do: hold(0, &flight{size: 5}), want: "5 in flight"},
 		{name: "for long", long: true, do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size = 5; l.out.add(140*sec, 1) }), want: "4 in flight"},
 		{name: "for long, and a canary was alone in flight: another limit, and this one was not lowered", long: true, do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size = 5; l.out.add(140*sec, 0) }), want: "5 in flight, 100 of unit 0 in 140.0s-160.0s lone"},
+		{name: "that ended when a wait did", do: and(hold(0, &flight{size: 4, brief: true}), func(l *Law) { l.block.flight.size, l.block.exact, l.block.release = 5, true, 160*sec }), want: "5 in flight, 100 of unit 0 in 155.8s-160.0s lone", mean: 34 * sec, freed: 160 * sec},
+		{name: "which may be that of a penalty, if no block was short", do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size, l.block.exact, l.block.release = 5, true, 160*sec }), want: "4 in flight", mean: 34 * sec, freed: 160 * sec},
 		{name: "one that is refused often", do: hold(0, &flight{size: 5, soonInRow: maxSoon - 1}), want: "5 in flight"},
 		{name: "one that is refused too often: the rate again", do: hold(0, &flight{size: 5, soonInRow: maxSoon}), want: "3.08-4.00/s"},
 	} {
@@ -328,6 +330,8 @@ func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
 			b.refusals, b.paced, b.lastRefused = 2, true, 105*sec
 			l.out.add(105*sec, 0)
 		}, false},
+		{"or the block ended with an advertised wait", func(_ *Law, b *block, _ *rate) { b.paced, b.exact = true, true }, false},
+		{"of which a canary tested only a part", func(_ *Law, b *block, _ *rate) { b.paced, b.exact, b.doubted = true, true, true }, true},
 		{"but a canary was refused long after all answers", func(l *Law, b *block, r *rate) {
 			r.cycles, l.crowd.evidence, l.crowd.times, l.crowd.between, b.refusals = 2, -2, 2, fewBetween, 2
 			l.hold(r)

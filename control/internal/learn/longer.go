@@ -60,10 +60,13 @@ func (l *Law) blameLonger(than *window) {
 	b.count = v.h.between(attempts, b.from, b.began)
 }
 
-// alone reports whether a canary was refused for long while nothing else was in flight, so that no
-// limit in flight explains the block.
-func (l *Law) alone(b *block) bool {
-	return b.long() && b.refusals > 1 && l.out.others(b.lastRefused) == 0
+// outlastsFlight reports whether a block is too long for a limit in flight: a canary was refused for long
+// while nothing else was in flight, or a long wait was advertised, and was right.
+func (l *Law) outlastsFlight(b *block) bool {
+	if b.refusals == 1 {
+		return b.long() && b.exact && !b.doubted
+	}
+	return b.long() && l.out.others(b.lastRefused) == 0
 }
 
 // isKnown reports whether a limit is a window that more than one block supports.

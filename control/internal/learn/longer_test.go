@@ -163,3 +163,17 @@ func TestALongerWindowIsFoundBehindAShortOne(t *testing.T) {
 		t.Errorf("%.3f of what is allowed, %.1f refused", part, float64(refusals)/float64(runs))
 	}
 }
+
+func TestNoPenaltyFollowedALimitInFlightThatAShortBlockShowed(t *testing.T) {
+	for release, want := range map[time.Duration]bool{101 * sec: true, 160 * sec: false} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock = *sentEvenly(100*sec, sec, 100), release
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: release, refusals: 1, pace: 4}
+		l.out.add(100*sec, 7)
+		l.crowd.evidence, l.weighed = 5, 2
+		l.ended(l.view())
+		if x := l.flight(); x == nil || x.brief != want {
+			t.Errorf("released at %v: holds %+v, want %v", release, x, want)
+		}
+	}
+}
