@@ -114,6 +114,7 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"but it refuses again: when all units are back", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 40 * sec, 0, 7 * sec},
 		{"if nearly all of it is used", []func(*Law){sliding(2), func(l *Law) { l.block.explained, l.block.punished, l.block.refusals = true, true, 2 }}, refusal{limited: true}, 20 * sec, 0, 7 * sec},
 		{"others came first: not that late", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.refusals = true, 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
+		{"unless the advertised wait is longer", []func(*Law){sliding(1), func(l *Law) { l.block.explained, l.block.refusals = true, 2 }}, refusal{limited: true, wait: 30 * sec}, 30100 * ms, 0, 7 * sec},
 		{"twice the time until there is room", []func(*Law){sliding(0), func(l *Law) {
 			l.block.explained, l.block.refusals, l.block.wait, l.headers[0].shape, l.headers[0].whole = true, 2, time.Hour, fixed, 130*sec
 		}}, refusal{limited: true}, 60025 * ms, 0, 7 * sec},

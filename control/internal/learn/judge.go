@@ -184,10 +184,11 @@ func (l *Law) blameCounted(v *view, f refusal) {
 		if !ok || w.even || w.unit != attempts {
 			continue
 		}
-		low, high, blocks := w.low/2, 2*w.high, 1
+		low, high := w.low/2, 2*w.high
 		if w.sure() {
 			low, high = w.low-w.low/10, w.high+w.high/10
 		}
+		blocks := 1
 		if w.fullness(v, f) > fullExplains {
 			blocks = 2
 		}

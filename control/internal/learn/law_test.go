@@ -333,6 +333,19 @@ func TestRefusalsDuringABlock(t *testing.T) {
 }
 
 // The instants that a law is told may go back, as those of responses that arrive together do.
+// What is rare in flight is measured by attempts that are no canaries.
+func TestAttemptsAreCountedByHowManyWereInFlight(t *testing.T) {
+	for state, want := range map[state]float32{holding: 2, trying: 0} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.state, l.flying = state, 3
+		l.Sent(sec, 1)
+		l.Sent(2*sec, 1)
+		if l.crowd.total != want || l.crowd.seen[3] != want/2 || l.crowd.seen[4] != want/2 {
+			t.Errorf("state %v: %v attempts, %v with three others in flight, %v with four; want %v", state, l.crowd.total, l.crowd.seen[3], l.crowd.seen[4], want)
+		}
+	}
+}
+
 func TestTheClockOfALaw(t *testing.T) {
 	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	if l.Foretold() {
