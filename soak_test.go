@@ -148,28 +148,32 @@ func BenchmarkConnectionsParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkConnectionSize reports the memory that a connection takes.
+// BenchmarkConnectionSize reports the memory that a connection takes under each law.
 func BenchmarkConnectionSize(b *testing.B) {
 	const keys = 100_000
-	for b.Loop() {
-		c, err := headway.NewConnections[int](headway.Config{JitterMax: -1})
-		if err != nil {
-			b.Fatal(err)
-		}
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		for key := range keys {
-			p, err := c.For(key).TryAcquire()
-			if err != nil {
-				b.Fatal(err)
+	for _, law := range []string{"aimd", "cycle"} {
+		b.Run("law="+law, func(b *testing.B) {
+			for b.Loop() {
+				c, err := headway.NewConnections[int](headway.Config{Law: law, JitterMax: -1})
+				if err != nil {
+					b.Fatal(err)
+				}
+				var before, after runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				for key := range keys {
+					p, err := c.For(key).TryAcquire()
+					if err != nil {
+						b.Fatal(err)
+					}
+					p.Settle(headway.Outcome{Class: reason.OK})
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/keys, "B/connection")
+				runtime.KeepAlive(c)
 			}
-			p.Settle(headway.Outcome{Class: reason.OK})
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/keys, "B/connection")
-		runtime.KeepAlive(c)
+		})
 	}
 }
 
