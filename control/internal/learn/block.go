@@ -15,9 +15,9 @@ type block struct {
 	least       time.Duration // the first wait by the round trip alone
 	canaryAt    time.Duration // when the newest canary was sent
 	refusals    int
-	from        time.Duration // when the window began that it ends, if it is a window's
+	from        time.Duration // when a window may have begun that ends with the block
 	blamed      limit         // nil for none
-	window      window        // the blamed limit before that, if it is a window
+	window      window        // the blamed limit as it was before it was blamed, if it is a window
 	flight      flight        // the same, if it is a limit in flight
 	outage      bool          // it may be an outage
 	explained   bool          // by an advertised limit
