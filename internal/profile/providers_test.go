@@ -359,10 +359,19 @@ func TestHubSpotIsUsedToItsLimit(t *testing.T) { hubSpot(t, 0, 12, .92, 0) }
 // Callers that are woken at one instant go in any order. Of those seen, the best has .856 of
 // the searches and 32 refusals, another one .788 and 40, and the worst .804 and 50: the bounds
 // leave room for others.
-// Of forty runs the lists got .95 in seventeen and .76 to .82 in twenty, by who of the nine goes first.
-func TestHubSpotsSearchesAreApart(t *testing.T) { hubSpot(t, 3, 80, .7, .75) }
+//
+// Of forty runs the lists got .95 of their limit in seventeen, and .76 to .82 in twenty, by who goes
+// first: each run has to reach .7, and one of twenty .9.
+func TestHubSpotsSearchesAreApart(t *testing.T) {
+	for range 20 {
+		if hubSpot(t, 3, 80, .7, .75) >= .9 {
+			return
+		}
+	}
+	t.Error("no run got 0.90 of the lists' limit")
+}
 
-func hubSpot(t *testing.T, searching, maxRefused int, wantRolling, wantSearches float64) {
+func hubSpot(t *testing.T, searching, maxRefused int, wantRolling, wantSearches float64) (lists float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const span = 10 * time.Minute
 		u := newUpstream(60 * time.Millisecond)
@@ -396,7 +405,9 @@ func hubSpot(t *testing.T, searching, maxRefused int, wantRolling, wantSearches 
 		drive(t, u, "hubspot", headway.Config{Ceiling: 10 * time.Millisecond}, span,
 			append(repeat(get("/crm/v3/objects/contacts"), 6), repeat(search, searching)...)...)
 		u.expect(t, span, maxRefused, map[*meter]float64{rolling: wantRolling, searches: wantSearches})
+		lists = u.admitted[rolling.name] / (rolling.size * float64(span) / float64(rolling.window))
 	})
+	return lists
 }
 
 // TestJiraIsUsedByItsEndpoints: each endpoint and method has a bucket, of which answers

@@ -232,11 +232,12 @@ func (l *Law) latest() time.Duration {
 		from = b.from // all of them went since the last release, but for the rounding of the history
 	}
 	at := from + w.high + w.high/latestSlack + time.Duration(l.trip)
-	for _, u := range l.likely.lengths() {
-		end := from + u + late(u, time.Duration(l.trip))
-		if u > w.low && u < w.high && end >= l.clock+firstCanary && w.unit == attempts && b.count >= minAimed {
-			at = min(at, end)
-			break
+	if w.unit == attempts && b.count >= minAimed {
+		for _, u := range l.likely.lengths() {
+			if end := from + u + late(u, time.Duration(l.trip)); u > w.low && u < w.high && end >= l.clock+firstCanary {
+				at = min(at, end)
+				break
+			}
 		}
 	}
 	if at < l.clock+firstCanary { // it lasts longer

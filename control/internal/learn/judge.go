@@ -222,7 +222,7 @@ func (l *Law) holdPeriod(v *view) bool {
 			}
 			return false // already known
 		}
-		if _, _, agrees := w.bracket(v, b); agrees && w.settled() && w.hits >= sureHits {
+		if _, _, agrees := w.bracket(v, b); agrees && w.sure() {
 			return false // it explains this block too
 		}
 		l.drop(w)

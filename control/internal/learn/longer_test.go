@@ -98,34 +98,17 @@ func TestALimitThatIsAcquittedIsAsBefore(t *testing.T) {
 
 // A window is found in two blocks, which end at 11 and 22 s: a longer one may have begun before.
 func TestWhenALongerWindowMayHaveBegun(t *testing.T) {
-	l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
-	short := slidingOf(100, 10*sec)
-	end := func(until time.Duration) (since, freed time.Duration) {
-		drive(l, until, short)
-		return l.since, l.freed
-	}
-	if since, freed := end(14 * sec); since != freed || since < 10*sec {
-		t.Errorf("after a block: since %v, freed %v", since, freed)
-	}
-	now := l.clock
-	if since, freed := driveFrom(l, now, 30*sec, short); since != l.began || freed < 20*sec {
-		t.Errorf("after two: since %v, freed %v; want %v", since, freed, l.began)
-	}
-}
-
-// driveFrom goes on with what drive began.
-func driveFrom(l *Law, now, until time.Duration, admits func(time.Duration) bool) (since, freed time.Duration) {
-	for now < until {
-		now = max(now+ms, l.Hold(now, 1))
-		l.Sent(now, 1)
-		o := Outcome{Sent: now, Now: now + 20*ms, Class: Admitted, Estimate: 1, Cost: 1}
-		if !admits(now) {
-			o.Class = Refused
+	for until, blocks := range map[time.Duration]int{14 * sec: 1, 30 * sec: 2} {
+		l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+		drive(l, until, slidingOf(100, 10*sec))
+		want := l.began
+		if blocks == 1 {
+			want = l.freed
 		}
-		l.Observe(o)
-		now = o.Now
+		if l.since != want || l.freed < 10*sec*time.Duration(blocks) {
+			t.Errorf("after %d blocks: since %v, freed %v; want %v", blocks, l.since, l.freed, want)
+		}
 	}
-	return l.since, l.freed
 }
 
 // A short window, and a longer one behind it that allows a slower pace.

@@ -61,7 +61,7 @@ func (w *window) refuted(v *view) bool {
 
 // sure reports whether many refusals support the window, and its length is known.
 func (w *window) sure() bool {
-	return w.hits >= sureHits && (w.settled() || w.clock > 0 || w.even)
+	return w.hits >= sureHits && w.settled()
 }
 
 func (w *window) settled() bool {
