@@ -225,8 +225,8 @@ func TestThreeHundredPoolsOfOneConnection(t *testing.T) {
 		t.Errorf("%d pools are remembered, want %d", len(g.LearnedPools()), pools)
 	}
 	full := heap()
-	if each := (full - before) / bound; each > 20_000 {
-		t.Errorf("a pool takes %.0f bytes, want at most 20,000", each)
+	if each := (full - before) / bound; each > 4_000 {
+		t.Errorf("a pool takes %.0f bytes, want at most 4,000", each)
 	}
 	if diff := cmp.Diff(learned, g.LearnedPools()[name(0)]); diff != "" || learned.Law == "" {
 		t.Errorf("what the first pool learned changed while it was given up (-before +after):\n%s", diff)

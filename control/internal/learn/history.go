@@ -47,7 +47,7 @@ func (h *history) add(now time.Duration, a amounts) {
 	}
 	switch len(h.cells) {
 	case 0:
-		h.cells, h.grain = make([]cell, 0, maxCells), cellsPerAge
+		h.grain = cellsPerAge
 	case maxCells:
 		h.grain = min(cellsPerAge, 1.1*h.grain)
 		for h.merge(now); len(h.cells) > maxCells*7/8; h.merge(now) {
