@@ -148,7 +148,7 @@ func TestCycleAsksAgainAfterADay(t *testing.T) {
 	}
 }
 
-// Of a block exactly one canary is sent, and nothing while it is under way.
+// Of a block exactly one canary is sent, and nothing until its refusal would have come.
 func TestCycleSendsOneCanaryAfterABlock(t *testing.T) {
 	law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec})
 	admitted := 0
@@ -158,8 +158,8 @@ func TestCycleSendsOneCanaryAfterABlock(t *testing.T) {
 		t.Fatalf("a minute later the canary goes at %v", at)
 	}
 	law.Sent(now, 1)
-	if at := law.Hold(now+sec, 1); at != control.Never {
-		t.Errorf("with the canary under way the next goes at %v", at)
+	if at := law.Hold(now+sec/2, 1); at != now+sec {
+		t.Errorf("with the canary under way the next goes at %v, want %v", at, now+sec)
 	}
 	law.Observe(control.Observation{Sent: now, Now: now + 2*sec, Class: reason.OK, Estimate: 1})
 	if at := law.Hold(now+2*sec, 1); at == control.Never {

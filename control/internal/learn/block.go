@@ -87,12 +87,17 @@ func (l *Law) soonest() time.Duration {
 }
 
 // passes returns when the canary counts as admitted though it is not answered yet, since its refusal
-// would have been: never unless a limit on attempts in flight is blamed.
+// would have been: where answers take long, waiting for one costs more than the block. Never under a
+// penalty, in an outage, or if the canary tests an advertised wait.
 func (l *Law) passes() time.Duration {
-	if !isFlight(l.block.blamed) || l.penalty.on() {
+	b := &l.block
+	switch {
+	case l.penalty.on() || b.outage || b.doubted:
 		return never
+	case isFlight(b.blamed):
+		return b.canaryAt + time.Duration(refusedWithin*l.trip)
 	}
-	return l.block.canaryAt + time.Duration(refusedWithin*l.trip)
+	return b.canaryAt + max(firstCanary, time.Duration(surelyWithin*l.trip)) // a block that seems short hides a window
 }
 
 // freedFrom returns the earliest time at which there may have been room again.

@@ -12,9 +12,12 @@ func TestACanaryThatIsNotRefusedInTimePasses(t *testing.T) {
 		want time.Duration // when the attempt after a canary at 100 s goes that is not answered
 	}{
 		{"after three round trips of a refusal", func(*Law) {}, 100*sec + 300*ms},
-		{"never if a rate is blamed", func(l *Law) { l.block.blamed = newRate(0, 1, 2) }, never},
-		{"nor if no limit is", func(l *Law) { l.block.blamed = nil }, never},
-		{"nor under a penalty", func(l *Law) { l.penalty.length = sec }, never},
+		{"after a second if a rate is blamed", func(l *Law) { l.block.blamed = newRate(0, 1, 2) }, 101 * sec},
+		{"or none", func(l *Law) { l.block.blamed = nil }, 101 * sec},
+		{"or after six round trips", func(l *Law) { l.block.blamed, l.trip = nil, float64(300*ms) }, 101800 * ms},
+		{"never under a penalty", func(l *Law) { l.penalty.length = sec }, never},
+		{"nor in an outage", func(l *Law) { l.block.blamed, l.block.outage = nil, true }, never},
+		{"nor if it tests an advertised wait", func(l *Law) { l.block.blamed, l.block.doubted = nil, true }, never},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.hold(&flight{size: 3, testAfter: firstTest})

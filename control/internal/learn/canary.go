@@ -46,7 +46,7 @@ func (l *Law) plan(f refusal) {
 type canaryPlan struct {
 	*block                // its wait is the one before the last canary
 	now     time.Duration // when the newest refusal arrived
-	trip    time.Duration // of a refusal; before the first canary that of an answer, if others are in flight and it is longer
+	trip    time.Duration // of a refusal; before the first canary the time until some of the others in flight return, if that is longer
 	room    time.Duration // when the blamed limit predicts room; now if it predicts nothing
 	known   bool          // the blamed limit is a window that more than one block supports
 	from    time.Duration // when a window may have begun: at the last release of a long block
@@ -63,7 +63,7 @@ func (l *Law) canaryPlan() canaryPlan {
 	}
 	p.room, p.known = l.predicted(&p) // by the round trip of a refusal
 	if p.refusals == 1 && l.flying > 1 {
-		p.trip = max(p.trip, time.Duration(l.latency)) // most attempts in flight have returned then
+		p.trip = max(p.trip, time.Duration(l.latency*min(1, someReturned/float64(l.flying))))
 	}
 	return p
 }

@@ -76,7 +76,9 @@ func TestWhenACanaryGoes(t *testing.T) {
 	}{
 		{"the first after a second", nil, refusal{limited: true}, sec, 120 * ms, 7 * sec},
 		{"or a round trip and a fifth", []func(*Law){func(l *Law) { l.block.soonest = 0 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
-		{"with two in flight after an answer's time and a fifth", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 2 }}, refusal{limited: true}, 480 * ms, 480 * ms, 7 * sec},
+		{"with two or three in flight after an answer's time and a fifth", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 3 }}, refusal{limited: true}, 480 * ms, 480 * ms, 7 * sec},
+		{"with more after that in which three return", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 6 }}, refusal{limited: true}, 240 * ms, 240 * ms, 7 * sec},
+		{"with many after a round trip", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 60 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
 		{"one in flight is the refused one's successor", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 1 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
 		{"after the advertised wait", nil, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 120 * ms, 7 * sec},
 		{"when a penalty ends", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{limited: true}, 11 * time.Minute, 120 * ms, 7 * sec},

@@ -71,6 +71,8 @@ func (x *flight) blame(v *view, f refusal) {
 	case soon:
 		x.soonInRow++
 		x.size = min(x.size, f.others) - math.Floor(x.size*soonCut)
+	case x.untested > worth: // fewer cost more than such a block
+		x.soonInRow = 0
 	default:
 		x.soonInRow = 0
 		x.size = min(x.size, f.others)

@@ -202,6 +202,8 @@ func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
 		want   flight
 	}{
 		{"long after the last one: as many as there were", flight{size: 10, untested: 50, soonInRow: 2}, 7, flight{size: 7}},
+		{"unless as many went since as a block of a second and the lowered size cost", flight{size: 10, untested: 101, soonInRow: 2}, 7, flight{size: 10}},
+		{"but not fewer", flight{size: 10, untested: 100}, 7, flight{size: 7}},
 		{"it holds no more than it did", flight{size: 10, untested: 50}, 12, flight{size: 10}},
 		{"soon after the last one: a tenth less", flight{size: 20, untested: 99, soonInRow: 1}, 19, flight{size: 17, soonInRow: 2}},
 		{"soon, with fewer in flight", flight{size: 20, untested: 99}, 15, flight{size: 13, soonInRow: 1}},

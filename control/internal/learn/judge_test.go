@@ -229,6 +229,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		}, want: "3.08-4.00/s", penalty: 1800 * ms, refusedCanary: true},
 		{name: "a window that is sure, but for its length, and many in flight", do: and(crowd, hold(0, unsettled)), want: "100 of unit 0 in 90.0s-101.0s, 7 in flight"},
 		{name: "one of a single block, and many in flight", long: true, do: and(crowd, hold(0, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 31*sec, sec, 1))), want: "7 in flight", penalty: time.Minute},
+		{name: "one of a single block that ended when it did, and many in flight, but not at the canary", long: true, do: and(crowd, hold(0, newWindow(0, amounts{100, 100, 0}, 50*sec, 140*sec, 160*sec, sec, 1)), func(l *Law) { l.out.add(140*sec, 1) }), want: "100 of unit 0 in 140.0s-160.0s"},
 		{name: "a rate that does not explain the second refusal", do: func(l *Law) {
 			r := newRate(0, 3, 4)
 			r.cycles, l.block.refusals = 3, 2
@@ -236,6 +237,8 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		}, want: "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s", refusedCanary: true},
 		{name: "a limit in flight", do: hold(0, &flight{size: 5}), want: "5 in flight"},
 		{name: "for long", long: true, do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size = 5; l.out.add(140*sec, 1) }), want: "4 in flight"},
+		{name: "for long, and a canary had a quarter of them in flight: another limit", long: true, do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size = 5; l.out.add(100*sec, 8); l.out.add(140*sec, 2) }), want: "5 in flight, 100 of unit 0 in 140.0s-160.0s lone"},
+		{name: "for long, and it had more", long: true, do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size = 5; l.out.add(100*sec, 8); l.out.add(140*sec, 3) }), want: "4 in flight"},
 		{name: "for long, and a canary was alone in flight: another limit, and this one was not lowered", long: true, do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size = 5; l.out.add(140*sec, 0) }), want: "5 in flight, 100 of unit 0 in 140.0s-160.0s lone"},
 		{name: "that ended when a wait did", do: and(hold(0, &flight{size: 4, brief: true}), func(l *Law) { l.block.flight.size, l.block.exact, l.block.release = 5, true, 160*sec }), want: "5 in flight, 100 of unit 0 in 155.8s-160.0s lone", mean: 34 * sec, freed: 160 * sec},
 		{name: "which may be that of a penalty, if no block was short", do: and(hold(0, &flight{size: 4}), func(l *Law) { l.block.flight.size, l.block.exact, l.block.release = 5, true, 160*sec }), want: "4 in flight", mean: 34 * sec, freed: 160 * sec},

@@ -244,7 +244,7 @@ func (l *Law) Observe(o Outcome) {
 	default:
 		if isCanary {
 			l.transition(nothing)
-			l.block.resume = l.clock + max(l.block.wait, firstCanary)
+			l.block.resume = l.clock + max(l.block.wait, firstCanary, time.Duration(surelyWithin*l.trip))
 		}
 		if l.state == starting && o.Class == Failed {
 			l.transition(answered)

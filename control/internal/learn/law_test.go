@@ -337,7 +337,7 @@ func TestRefusalsDuringABlock(t *testing.T) {
 func TestAttemptsAreCountedByHowManyWereInFlight(t *testing.T) {
 	for state, want := range map[state]float32{holding: 2, trying: 0} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		l.state, l.flying = state, 3
+		l.state, l.flying, l.block.canaryAt = state, 3, 2*sec
 		l.Sent(sec, 1)
 		l.Sent(2*sec, 1)
 		if l.crowd.total != want || l.crowd.seen[3] != want/2 || l.crowd.seen[4] != want/2 {
@@ -360,8 +360,8 @@ func TestTheClockOfALaw(t *testing.T) {
 	if l.Observe(Outcome{Sent: 5 * sec, Now: 2 * sec, Class: Refused}); l.epoch != 5*sec || l.block.noticed != 5*sec {
 		t.Errorf("it was refused at %v and %v, want 5s", l.epoch, l.block.noticed)
 	}
-	if l.Sent(9*sec, 1); l.block.canaryAt != 9*sec || l.Hold(time.Hour, 1) != never {
-		t.Errorf("a canary was sent at %v, want 9s, and the next attempt at %v, after its answer", l.block.canaryAt, l.Hold(time.Hour, 1))
+	if l.Sent(9*sec, 1); l.block.canaryAt != 9*sec || l.Hold(9*sec, 1) != 10*sec {
+		t.Errorf("a canary was sent at %v, want 9s, and the next attempt at %v, when its refusal would have come", l.block.canaryAt, l.Hold(9*sec, 1))
 	}
 	l = New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 	l.state, l.flying, l.limits = holding, 3, []limit{&flight{size: 3}}

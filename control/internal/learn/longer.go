@@ -61,12 +61,22 @@ func (l *Law) blameLonger(than *window) {
 }
 
 // outlastsFlight reports whether a block is too long for a limit in flight: a canary was refused for long
-// while nothing else was in flight, or a long wait was advertised, and was right.
+// while hardly anything else was in flight, or a long wait was advertised, and was right.
 func (l *Law) outlastsFlight(b *block) bool {
 	if b.refusals == 1 {
 		return b.long() && b.exact && !b.doubted
 	}
-	return b.long() && l.out.others(b.lastRefused) == 0
+	others := l.out.others(b.lastRefused)
+	return b.long() && others >= 0 && others <= max(0, hardlyFlying*l.out.others(b.began))
+}
+
+// foretells reports whether a block that is too long for a limit in flight ended when the window does.
+func (l *Law) foretells(v *view, w *window, b *block) bool {
+	if !l.outlastsFlight(b) {
+		return false
+	}
+	_, _, agrees := w.bracket(v, b)
+	return agrees
 }
 
 // isKnown reports whether a limit is a window that more than one block supports.

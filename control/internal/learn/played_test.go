@@ -318,3 +318,33 @@ func TestSmallFixedWindowsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// Language models answer after many seconds, and refuse at once.
+func TestAnswersMayTakeLong(t *testing.T) {
+	part, refusals, runs := 0.0, 0, 0
+	for _, tt := range []struct {
+		name   string
+		rate   float64 // admitted a second
+		admits func() func(time.Duration) bool
+	}{
+		{"60 in any minute", 1, func() func(time.Duration) bool { return slidingOf(60, time.Minute) }},
+		{"300 in any minute", 5, func() func(time.Duration) bool { return slidingOf(300, time.Minute) }},
+		{"120 in a minute of the clock", 2, func() func(time.Duration) bool { return fixedOf(120, time.Minute, false) }},
+		{"500 in a minute that the first one begins", 8.33, func() func(time.Duration) bool { return fixedOf(500, time.Minute, true) }},
+		{"2 a second after 10 at once", 2, func() func(time.Duration) bool { return bucketAt(2, 10) }},
+		{"5 a second after 100 at once", 5, func() func(time.Duration) bool { return bucketAt(5, 100) }},
+	} {
+		for _, answer := range []time.Duration{2 * sec, 5 * sec, 10 * sec} {
+			l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+			admitted, refused := driveSlow(l, 20*time.Minute, answer, tt.admits())
+			got := float64(admitted) / (tt.rate * 1200)
+			if got < 0.7 || refused > 40 {
+				t.Errorf("%s, answers take %v: %.3f of what is allowed, %d refused; holds %s", tt.name, answer, got, refused, held(l))
+			}
+			part, refusals, runs = part+got, refusals+refused, runs+1
+		}
+	}
+	if part /= float64(runs); part < 0.96 || refusals > 20*runs {
+		t.Errorf("%.3f of what is allowed, %.1f refused", part, float64(refusals)/float64(runs))
+	}
+}

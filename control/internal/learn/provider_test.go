@@ -1,8 +1,10 @@
 package learn
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -150,6 +152,41 @@ func driveWaits(l *Law, until, ceiling time.Duration, admits func(time.Duration)
 		l.Observe(o)
 	}
 	return admitted, refused
+}
+
+// driveSlow plays a law with an endless backlog, of which at most 128 attempts are in flight.
+// Refusals come after 100 ms, other answers after half of a time to three halves of it.
+func driveSlow(l *Law, until, answer time.Duration, admits func(time.Duration) bool) (admitted, refused int) {
+	var flying []Outcome // in the order of their answers
+	last := -sec
+	for n := uint64(1); ; {
+		now := never
+		if len(flying) < 128 {
+			now = max(last+ms, l.Hold(max(last, 0), 1))
+			if !l.Answered() {
+				now = max(now, last+sec)
+			}
+		}
+		if len(flying) > 0 && flying[0].Now <= now { // an answer may change when the next one goes
+			l.Observe(flying[0])
+			last, flying = max(last, flying[0].Now-ms), flying[1:]
+			continue
+		}
+		if now >= until {
+			return admitted, refused
+		}
+		l.Sent(now, 1)
+		n, last = n*0x9e3779b97f4a7c15+1, now
+		o := Outcome{Sent: now, Now: now + answer/2 + time.Duration(n>>40)*answer>>24, Class: Admitted, Estimate: 1, Cost: 1}
+		if admits(now) {
+			admitted++
+		} else {
+			o.Class, o.Now = Refused, now+100*ms
+			refused++
+		}
+		at, _ := slices.BinarySearchFunc(flying, o.Now, func(x Outcome, t time.Duration) int { return cmp.Compare(x.Now, t) })
+		flying = slices.Insert(flying, at, o)
+	}
 }
 
 const (

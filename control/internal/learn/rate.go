@@ -344,7 +344,8 @@ func (r *ramp) answered(v *view, sent time.Duration, fastest float64) bool {
 	if r.every > 1e9/slowRamp {
 		answers, pause = 1, 0
 	}
-	if r.answers < answers || v.now-r.at < max(pause, 2*time.Duration(v.latency)) || sent <= r.at {
+	trip := min(time.Duration(v.latency), rampTrip)
+	if r.answers < answers || v.now-r.at < max(pause, 2*trip) || sent <= r.at && trip < rampTrip {
 		return false
 	}
 	if v.now-v.last < 2*time.Duration(r.every)+2*time.Duration(v.latency) {

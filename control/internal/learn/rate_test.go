@@ -36,23 +36,26 @@ func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	// The second answer since a step, at 10 s: the interval is a tenth of a second, the latency a second.
+	// The second answer since a step, at 10 s: the interval is a tenth of a second, the latency nearly a second.
 	for _, tt := range []struct {
 		name           string
 		at, last, sent time.Duration // of the step, and of the newest attempt and the answered one
+		latency        time.Duration
 		fastest        time.Duration
 		grows          bool
 		answers        int
 	}{
-		{"two round trips after the step", 8 * sec, 9900 * ms, 9 * sec, ms, true, 0},
-		{"sooner", 8001 * ms, 9900 * ms, 9 * sec, ms, false, 2},
-		{"to an attempt of before it", 8 * sec, 9900 * ms, 8 * sec, ms, false, 2},
-		{"the attempts are not paced: the newest is old", 8 * sec, 7800 * ms, 9 * sec, ms, false, 0},
-		{"as old as two intervals and round trips", 8 * sec, 7801 * ms, 9 * sec, ms, true, 0},
-		{"it is at the ceiling", 8 * sec, 9900 * ms, 9 * sec, 100 * ms, false, 0},
+		{"two round trips after the step", 8020 * ms, 9900 * ms, 9 * sec, 990 * ms, ms, true, 0},
+		{"sooner", 8021 * ms, 9900 * ms, 9 * sec, 990 * ms, ms, false, 2},
+		{"to an attempt of before it", 8 * sec, 9900 * ms, 8 * sec, 990 * ms, ms, false, 2},
+		{"which a refusal would have told of", 8 * sec, 9900 * ms, sec, 9 * sec, ms, true, 0},
+		{"but not within two seconds", 8001 * ms, 9900 * ms, sec, 9 * sec, ms, false, 2},
+		{"the attempts are not paced: the newest is old", 8 * sec, 7820 * ms, 9 * sec, 990 * ms, ms, false, 0},
+		{"as old as two intervals and round trips", 8 * sec, 7821 * ms, 9 * sec, 990 * ms, ms, true, 0},
+		{"it is at the ceiling", 8 * sec, 9900 * ms, 9 * sec, 990 * ms, 100 * ms, false, 0},
 	} {
 		r := ramp{every: 1e8, answers: 1, at: tt.at}
-		grew := r.answered(&view{now: 10 * sec, last: tt.last, latency: 1e9}, tt.sent, float64(tt.fastest))
+		grew := r.answered(&view{now: 10 * sec, last: tt.last, latency: float64(tt.latency)}, tt.sent, float64(tt.fastest))
 		want := ramp{every: 1e8, answers: tt.answers, at: tt.at}
 		if tt.answers == 0 {
 			want.at = 10 * sec

@@ -21,6 +21,9 @@ const (
 	// cost .004 of the goodput. With many attempts in flight it grows less, since all of
 	// them may be refused together.
 	rampAnswers, rampPause = 2, 500 * time.Millisecond
+	// A refusal takes no longer than this, so slower answers need not be waited for: the pace was
+	// not refused.
+	rampTrip = time.Second
 	// Below this many attempts a second it doubles after each response: few are refused then.
 	slowRamp             = 8.0
 	rampStep, rampFlying = 2.0, 12.0
@@ -171,12 +174,16 @@ const (
 	// Two refusals suffice, each with as many in flight up to the part likeCrowd, if no more
 	// attempts than fewBetween were admitted with as many between them: answers are late.
 	likeCrowd, fewBetween = 0.1, 2
-	// A canary that is in flight for so many round trips of a refusal is taken for admitted.
-	refusedWithin = 3.0
+	// A canary that is in flight for so many round trips of a refusal is taken for admitted; for
+	// so many and at least firstCanary if it does not ask for room in flight.
+	refusedWithin, surelyWithin = 3.0, 6.0
 	// A limit in flight was counted while a part of the attempts was on its way to the provider or
 	// back. After a release none is on its way back until answers come, so that as many fewer go,
 	// for this many times the latency.
 	refillTime = 2.0
+	// A canary that is refused with less than this part of what was in flight before the block met
+	// another limit.
+	hardlyFlying = 0.25
 	// Larger numbers in flight count as maxFlights; after flightFade attempts, those before
 	// count half.
 	maxFlights = 64
@@ -190,10 +197,11 @@ const (
 
 	// Block.
 
-	// The first canary goes after this time. The next wait is canaryGrowth times the last one,
+	// The first canary goes after this time, and after that in which so many of the attempts in
+	// flight return. The next wait is canaryGrowth times the last one,
 	// and canaryHurry times while that is at most hurryUntil, since each canary may double a
 	// penalty.
-	firstCanary = time.Second
+	firstCanary, someReturned = time.Second, 3.0
 	// The first one goes after half of that for each consecutive block that had ended by then, at
 	// most this often, as long as the refusals of a rate come at about the same pace.
 	maxBrief                  = 4
