@@ -128,7 +128,7 @@ func (l *Law) judgeWindow(v *view, w *window) {
 	b, r := &l.block, l.rate()
 	lone := w.lone
 	switch {
-	case (w.lone || !w.settled()) && l.suggestsFlight(b) && !l.foretells(v, w, b):
+	case (w.lone || !w.settled()) && l.suggestsFlight(b) && !l.endedWith(v, w, b):
 		l.holdFlight(b)
 	case w.lone && b.refusals == 1 && !b.exact && r != nil && r.cycles > 2: // the rate explains it
 		if v.h.used(w.unit, b.release, w.low) > w.size[w.unit] { // there was room while it was full

@@ -70,8 +70,8 @@ func (l *Law) outlastsFlight(b *block) bool {
 	return b.long() && others >= 0 && others <= max(0, hardlyFlying*l.out.others(b.began))
 }
 
-// foretells reports whether a block that is too long for a limit in flight ended when the window does.
-func (l *Law) foretells(v *view, w *window, b *block) bool {
+// endedWith reports whether a block that is too long for a limit in flight ended when the window does.
+func (l *Law) endedWith(v *view, w *window, b *block) bool {
 	if !l.outlastsFlight(b) {
 		return false
 	}
