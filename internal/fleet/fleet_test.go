@@ -87,6 +87,27 @@ func TestRefusalHoldsAll(t *testing.T) {
 	}
 }
 
+// The attempt that shows whether a refusal still holds is of a member that can report its outcome.
+func TestAMemberThatIsCutOffDoesNotHoldTheOthersBack(t *testing.T) {
+	w := newWorld(t)
+	w.join(8, pacing.Config{Law: "cycle", Ceiling: 50 * ms, Initial: 50 * ms})
+	w.run(20 * time.Second)
+	w.nodes[0].cut = true
+	w.run(5 * time.Second) // it is silent now
+	until := w.now + 300*ms
+	w.refuses = func(at time.Duration) (time.Duration, bool) { return time.Second, at < until }
+	w.run(5 * time.Second)
+	from := w.now
+	w.run(10 * time.Second)
+	n := 0
+	for _, other := range w.nodes[1:] {
+		n += between(other.sent, from, w.now)
+	}
+	if n < 50 {
+		t.Errorf("the others made %d attempts in 10 s, five seconds after refusals for one second", n)
+	}
+}
+
 // Members wait for what holds longest: not for the ceiling, which a slower rate is far from.
 func TestWaitsHaveTheLongestBound(t *testing.T) {
 	w := newWorld(t)

@@ -127,8 +127,12 @@ func (g *group) wait(now time.Duration, w *want, why pacing.Decision) (v fairque
 
 // assume counts the attempts that silent members may make without the server. They come
 // before the queue, since they may already be under way. It returns false if one cannot be
-// admitted yet: then the queue waits for it.
+// admitted yet: then the queue waits for it. After a refusal the next attempt is of a member that
+// reports its outcome.
 func (g *group) assume(now time.Duration) (ok bool) {
+	if g.core.Waiting() {
+		return true
+	}
 	for _, m := range g.inOrder() {
 		if !m.silent || now < m.assumed {
 			continue

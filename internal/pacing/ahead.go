@@ -197,7 +197,7 @@ func (l *Pool) spare(n uint64, bounded *bool) uint64 {
 	if l.free() {
 		return n
 	}
-	if w, ok := l.law.(waiter); ok && w.Waiting() || l.law.Interval() > maxAheadGap {
+	if l.Waiting() || l.law.Interval() > maxAheadGap {
 		return 0
 	}
 	var room [16]control.Limit

@@ -241,7 +241,7 @@ func (l *Pool) health(c reason.Class) breaker.Result {
 	case reason.OK, reason.Rejected:
 		return breaker.Success
 	case reason.Overloaded:
-		if w, ok := l.law.(waiter); ok && w.Waiting() {
+		if l.Waiting() {
 			return breaker.Neutral
 		}
 		return breaker.Failure
@@ -254,6 +254,13 @@ func (l *Pool) health(c reason.Class) breaker.Result {
 
 // waiter is a law that holds all attempts back for a while after a refusal.
 type waiter interface{ Waiting() bool }
+
+// Waiting reports whether the law holds all attempts back after a refusal. The outcome of the next one
+// shows whether others may follow.
+func (l *Pool) Waiting() bool {
+	w, ok := l.law.(waiter)
+	return ok && w.Waiting()
+}
 
 // maxHeard bounds the advertised limits that are remembered; no provider has as many.
 const maxHeard = 8

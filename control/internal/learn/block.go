@@ -34,6 +34,7 @@ type block struct {
 	tested      bool          // a test of the window that was blamed went too far
 	first       bool          // no block before it was long
 	aimed       bool          // the next canary goes a minute after the first attempt
+	overloaded  bool          // refused for load, with 503 or 529
 	paced       bool          // a rate has learned from more than two cycles, so it may explain this one
 }
 
@@ -94,7 +95,7 @@ func (l *Law) passes() time.Duration {
 	switch {
 	case l.penalty.on() || b.outage || b.doubted:
 		return never
-	case isFlight(b.blamed):
+	case isFlight(b.blamed), b.explained, isRate(b.blamed) && b.paced: // how long the block was shows nothing more
 		return b.canaryAt + time.Duration(refusedWithin*l.trip)
 	}
 	return b.canaryAt + max(firstCanary, time.Duration(surelyWithin*l.trip)) // a block that seems short hides a window

@@ -12,7 +12,9 @@ func TestACanaryThatIsNotRefusedInTimePasses(t *testing.T) {
 		want time.Duration // when the attempt after a canary at 100 s goes that is not answered
 	}{
 		{"after three round trips of a refusal", func(*Law) {}, 100*sec + 300*ms},
-		{"after a second if a rate is blamed", func(l *Law) { l.block.blamed = newRate(0, 1, 2) }, 101 * sec},
+		{"of a rate that is known", func(l *Law) { l.block.blamed, l.block.paced = newRate(0, 1, 2), true }, 100*sec + 300*ms},
+		{"of an advertised limit", func(l *Law) { l.block.blamed, l.block.explained = nil, true }, 100*sec + 300*ms},
+		{"after a second if another rate is blamed", func(l *Law) { l.block.blamed = newRate(0, 1, 2) }, 101 * sec},
 		{"or none", func(l *Law) { l.block.blamed = nil }, 101 * sec},
 		{"or after six round trips", func(l *Law) { l.block.blamed, l.trip = nil, float64(300*ms) }, 101800 * ms},
 		{"never under a penalty", func(l *Law) { l.penalty.length = sec }, never},

@@ -139,17 +139,23 @@ func (c *crowd) takeBack(others float64) {
 }
 
 // certain reports whether the last two attempts with about as many others were refused, and
-// hardly any between them was admitted.
-func (c *crowd) certain() bool { return c.times >= 2 && c.between <= fewBetween }
+// hardly any between them was admitted, nor many of those with more before.
+func (c *crowd) certain() bool {
+	return c.times >= 2 && c.between <= fewBetween && c.with(c.last*(1+likeCrowd)+1) <= usualCrowd*c.total
+}
 
 // share returns the share of attempts that were sent with at least that many others in
 // flight.
 func (c *crowd) share(others float64) float64 {
-	more := float32(0)
+	return float64(c.with(others)+0.5) / float64(c.total+1)
+}
+
+// with returns how many attempts were sent with at least that many others in flight.
+func (c *crowd) with(others float64) (n float32) {
 	for i := max(0, min(int(others), maxFlights-1)); i < maxFlights; i++ {
-		more += c.seen[i]
+		n += c.seen[i]
 	}
-	return float64(more+0.5) / float64(c.total+1)
+	return n
 }
 
 // departures records how many other attempts were in flight when each was sent.

@@ -51,6 +51,8 @@ func TestAttemptsWithAsManyInFlightAreNearlyAlwaysRefused(t *testing.T) {
 		{"few were admitted between", []float64{4, 4}, [][]int{{4, 3, 5}}, true},
 		{"many were", []float64{4, 4}, [][]int{{4, 5, 4}}, false},
 		{"before the last two", []float64{4, 4, 4}, [][]int{{4, 5, 4}}, true},
+		{"a quarter of all went with clearly more, before", []float64{9, 4, 4}, [][]int{{8, 1, 1, 1}, {3}}, true},
+		{"more than that did", []float64{9, 4, 4}, [][]int{{8, 8, 1, 1}, {3}}, false},
 	} {
 		var c crowd
 		for i, others := range tt.refusals {

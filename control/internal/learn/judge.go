@@ -33,8 +33,10 @@ func (l *Law) ended(v *view) {
 	case l.holdPeriod(v): // the last blocks together show a window
 		explained = true
 	default:
+		byRate := b.overloaded && isRate(b.blamed) && b.paced && b.refusals == 1 && !b.long() && !b.exact
 		l.judge(v)
 		l.rateEnded(v)
+		l.seekStrays(v, byRate)
 		explained = isKnown(b.blamed)
 	}
 	if b.long() && !b.outage {

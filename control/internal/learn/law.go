@@ -102,6 +102,7 @@ type Law struct {
 	block   block
 	penalty penalty
 	spans   spans
+	strays  strays
 	headers []advertised
 	likely  *candidates
 
@@ -121,7 +122,8 @@ type Law struct {
 	longs       int           // long blocks that have ended
 	brief       int           // consecutive blocks that ended at the first canary
 	shown       time.Duration
-	seen        view // the newest
+	strayGap    float64 // attempts admitted between the refusal that began the block and the one before
+	seen        view    // the newest
 }
 
 // New returns a law that has learned nothing.
@@ -255,6 +257,7 @@ func (l *Law) Observe(o Outcome) {
 
 func (l *Law) admit(o Outcome, isCanary bool) {
 	l.allAdmitted++
+	l.strays.admit()
 	for i := range l.headers {
 		l.headers[i].answered(o.Sent)
 	}
@@ -322,6 +325,9 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	smooth(&l.trip, float64(min(o.Now-o.Sent, maxTrip)), 0.2)
 	f := refusal{sent: o.Sent, now: o.Now, others: l.out.others(o.Sent), cost: o.Estimate, wait: o.RetryAfter, dear: (l.lately - 1) / max(1e-9, l.vary), limited: o.Class == Refused}
 	if l.state != waiting && l.state != trying {
+		if l.isStray(f) {
+			return
+		}
 		l.blocked(f)
 	} else {
 		b.refusals++
@@ -345,7 +351,7 @@ func (l *Law) blocked(f refusal) {
 	f.opened = l.block.release
 	f.cycle = v.h.between(attempts, f.opened, f.sent)
 	l.block = block{
-		began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, refusals: 1,
+		began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, refusals: 1, overloaded: !f.limited,
 		from:    l.freed,
 		count:   v.h.between(attempts, l.freed, f.sent),
 		before:  float64(l.allRefused - 1),

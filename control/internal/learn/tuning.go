@@ -166,6 +166,26 @@ const (
 	// window after the block before, outside tests.
 	maxUneven = 3
 
+	// Strays.
+
+	// So many refusals in a row may show strays: if the pace fell by the factor strayFall, and no more
+	// than strayHelped times as many attempts were admitted between the newer half of them as between the older.
+	// After each time that there were none, it has to fall by the same factor more.
+	strayRefusals          = 6
+	strayFall, strayHelped = 1.25, 2.0
+	// A stray comes after so many attempts at least. What refuses more often is a limit.
+	strayLeast = 20.0
+	// Attempts are refused more often than before if a sum reaches strayMost: each refusal adds 1, and
+	// as many attempts as usually lie between two strays take strayDrift off. So it is found out soon whether
+	// refusals come four times as often: (4-1)/ln(4).
+	strayDrift, strayMost = 2.16, 3.0
+	// The mean is taken anew after so many strays. Once it is strayRare times as large, there are no strays any more,
+	// and none if it is less than 1/strayMore of the first one.
+	strayReview          = 16.0
+	strayRare, strayMore = 4.0, 3.0
+	// The pace climbs to so many times that of before.
+	strayClimb = 1.25
+
 	// Flight.
 
 	// The evidence of a refusal is -ln(share of attempts sent with as many in flight) - 1,
@@ -174,8 +194,10 @@ const (
 	// Two refusals suffice, each with as many in flight up to the part likeCrowd, if no more
 	// attempts than fewBetween were admitted with as many between them: answers are late.
 	likeCrowd, fewBetween = 0.1, 2
-	// A canary that is in flight for so many round trips of a refusal is taken for admitted; for
-	// so many and at least firstCanary if it does not ask for room in flight.
+	// But not if this part of the attempts, or more, went with more in flight.
+	usualCrowd = 0.25
+	// A canary that is in flight for so many round trips of a refusal is taken for admitted, if it is
+	// known what limit refused; else one that is for so many, and at least firstCanary.
 	refusedWithin, surelyWithin = 3.0, 6.0
 	// A limit in flight was counted while a part of the attempts was on its way to the provider or
 	// back. After a release none is on its way back until answers come, so that as many fewer go,

@@ -46,13 +46,14 @@ func newWindow(from time.Duration, size amounts, floor, low, high, silence time.
 	return w
 }
 
-// refuted reports whether a lone window was exceeded without a refusal.
+// refuted reports whether a lone window was exceeded without a refusal since its block: across the end
+// of a fixed window twice as many may go.
 func (w *window) refuted(v *view) bool {
 	if !w.lone || w.length(v.now) > w.low*9/10 {
 		return false
 	}
 	for u := range w.size {
-		if v.h.used(unit(u), v.now, w.low) < 1.15*w.size[u]+v.mean[u] {
+		if v.h.between(unit(u), max(v.now-w.low, w.released), v.now) < 1.15*w.size[u]+v.mean[u] {
 			return false
 		}
 	}

@@ -605,6 +605,9 @@ func TestWhatIsInUseOfAWindow(t *testing.T) {
 		{"exceeded without a refusal", with(func(w *window) {
 			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 30*sec
 		}), sec + ms, 0, sec, 41 / 30., true, 30, true},
+		{"exceeded, but not since its block", with(func(w *window) {
+			w.lone, w.low, w.fold, w.size, w.floor, w.released = true, 40*sec, sec, amounts{30, 100, 0}, 30*sec, 67*sec
+		}), sec + ms, 0, sec, 41 / 30., true, 30, false},
 		{"not exceeded by enough", with(func(w *window) {
 			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{34.8, 100, 0}, 30*sec
 		}), 706 * ms, 4, 30 * sec * 10 / 348, 41 / 34.8, true, 34, false},
