@@ -3,6 +3,7 @@ package headway_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -490,6 +491,32 @@ func TestConnectionsAreIsolated(t *testing.T) {
 		}
 		if !c.Forget("a") || c.Forget("a") || c.For("a") == a {
 			t.Fatal("forget")
+		}
+	})
+}
+
+// One attempt in a hundred is refused for load, whatever the pace.
+func TestASnapshotShowsWhatIsRefusedForLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, err := headway.New(headway.Config{Ceiling: 50 * time.Millisecond, JitterMax: -1, NoBreaker: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 7))
+		for range 5000 {
+			p, err := g.Acquire(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+			o := headway.Outcome{Class: reason.OK}
+			if rng.IntN(100) == 0 {
+				o.Class = reason.Overloaded
+			}
+			p.Settle(o)
+		}
+		if r := g.Snapshot().Rate; r == nil || r.RefusedForLoad < 0.005 || r.RefusedForLoad > 0.03 {
+			t.Errorf("the rate is %+v", r)
 		}
 	})
 }

@@ -139,6 +139,7 @@ func (g *Governor) rate(l *pacing.Pool) *event.Rate {
 	if b := l.Belief(); b.Kind != control.Unknown {
 		r.Belief = &event.Belief{Kind: b.Kind.String(), Limit: b.Limit, WindowS: b.Window.Seconds(), Confidence: b.Confidence}
 	}
+	r.RefusedForLoad = l.RefusedForLoad()
 	if b := l.LastBackoff(); b.Reason != reason.None {
 		r.LastBackoff = &event.Backoff{
 			Reason: b.Reason, AtIntervalMS: event.Milliseconds(b.Interval), At: g.wall(b.At).Round(0),

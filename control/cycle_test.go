@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/headway-go/headway/control"
+	"github.com/headway-go/headway/internal/golden"
 	"github.com/headway-go/headway/reason"
 )
 
@@ -294,12 +295,7 @@ func TestCycleRefusesAStateThatCannotBe(t *testing.T) {
 }
 
 func FuzzCycleRestore(f *testing.F) {
-	f.Add([]byte(`{"found":[{"kind":"flight","size":3},{"kind":"window","size":5,"window_ns":60000000000}]}`))
-	f.Add([]byte(`{"found":[{"kind":"rate","size":1,"high":2}],"penalty_ns":30000000000}`))
-	f.Add([]byte(`{"found":[{"kind":"rate","size":1,"high":1e308}],"penalty_ns":86400000000000}`))
-	f.Add([]byte(`{"found":[{"kind":"window","size":1,"window_ns":9223372036854775807}]}`))
-	f.Add([]byte(`{"found":[{"kind":"moon","size":3}]}`))
-	f.Add([]byte(`null`))
+	golden.Seeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		law := cycle(t, control.Params{Ceiling: 10 * ms, Initial: sec})
 		if law.Restore(control.State{Law: "cycle", Version: 1, Interval: sec, Data: data}) != nil {

@@ -84,6 +84,9 @@ type Rate struct {
 	LastBackoff       *Backoff `json:"last_backoff"`
 	// Belief is the law's estimate of the limit; nil if it has none.
 	Belief *Belief `json:"belief,omitempty"`
+	// RefusedForLoad is the part of attempts, from 0 to 1, that is refused for load whatever the
+	// pace, and that the law does not slow down for; 0 if there are none.
+	RefusedForLoad float64 `json:"refused_for_load,omitempty"`
 }
 
 // NewRate returns the rate for an interval and its ceiling. A ceiling of 0 means no

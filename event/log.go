@@ -98,5 +98,8 @@ func rate(r *Rate) []any {
 		attrs = append(attrs, slog.Group("belief", slog.String("kind", b.Kind), slog.Float64("limit", b.Limit),
 			slog.Float64("window_s", b.WindowS), slog.Float64("confidence", b.Confidence)))
 	}
+	if r.RefusedForLoad > 0 {
+		attrs = append(attrs, slog.Float64("refused_for_load", r.RefusedForLoad))
+	}
 	return attrs
 }

@@ -187,6 +187,18 @@ func TestABackoffFromNoRateSaysSo(t *testing.T) {
 	}
 }
 
+func TestWhatIsRefusedForLoadIsShown(t *testing.T) {
+	r := event.NewRate(time.Second, 0)
+	for share, want := range map[float64]string{0: "", 0.0099: ", 1.0 % refused for load at any pace"} {
+		r.RefusedForLoad = share
+		for _, got := range []string{rateText(r), rateStatus{Pacing: &collect.Pacing{IntervalMS: 1000}, Rate: r}.text()} {
+			if strings.Contains(got, "for load") != (want != "") || !strings.HasSuffix(got, want) {
+				t.Errorf("%q, want %q at its end", got, want)
+			}
+		}
+	}
+}
+
 func TestTheUseOfLimitsIsShown(t *testing.T) {
 	soon := time.Now().Add(90 * time.Second)
 	for _, tt := range []struct {

@@ -102,7 +102,7 @@ func (s rateStatus) text() string {
 		}
 	}
 	if s.Rate != nil {
-		text += believes(s.Rate.Belief)
+		text += believes(s.Rate)
 	}
 	if s.Running {
 		text += ", running"

@@ -94,15 +94,19 @@ func rateText(r *event.Rate) string {
 	} else {
 		s += ", no back-off"
 	}
-	return s + believes(r.Belief)
+	return s + believes(r)
 }
 
-// believes says which limit the law has learned; "" if none.
-func believes(b *event.Belief) string {
-	if b == nil {
-		return ""
+// believes says which limit the law has learned, and what is refused for load whatever the pace; "" if
+// neither is known.
+func believes(r *event.Rate) (s string) {
+	if r.Belief != nil {
+		s = ", learned limit " + beliefText((*sim.Belief)(r.Belief))
 	}
-	return ", learned limit " + beliefText((*sim.Belief)(b))
+	if load := story.RefusedForLoad(r); load != "" {
+		s += ", " + load
+	}
+	return s
 }
 
 func ago(t time.Time) string {

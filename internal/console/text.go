@@ -140,7 +140,11 @@ var functions = template.FuncMap{
 		if r == nil {
 			return story.Unknown
 		}
-		return spaced(story.Belief(r.Belief))
+		text := spaced(story.Belief(r.Belief))
+		if load := story.RefusedForLoad(r); load != "" {
+			text += ", " + load
+		}
+		return text
 	},
 	"use":        func(l event.Limit) string { return cmp.Or(story.Use(l, time.Now()), story.Unknown) },
 	"confidence": func(l event.Limit) string { return strconv.FormatFloat(l.Confidence, 'f', 2, 64) },

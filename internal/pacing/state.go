@@ -17,6 +17,15 @@ func (l *Pool) Interval() time.Duration { return l.law.Interval() }
 // Belief returns the law's estimate of the limit.
 func (l *Pool) Belief() control.Belief { return l.law.Belief() }
 
+// RefusedForLoad returns the part of attempts that is refused for load whatever the pace; 0 if the law
+// knows of none.
+func (l *Pool) RefusedForLoad() float64 {
+	if law, ok := l.law.(interface{ Strays() float64 }); ok {
+		return law.Strays()
+	}
+	return 0
+}
+
 // Name returns the pool's name; empty for the account.
 func (l *Pool) Name() string { return l.name }
 

@@ -195,6 +195,14 @@ func Belief(b *event.Belief) string {
 	return fmt.Sprintf("%s %s (confidence %.2f)", b.Kind, limit, b.Confidence)
 }
 
+// RefusedForLoad says what part of the attempts is refused for load whatever the pace; "" if none is.
+func RefusedForLoad(r *event.Rate) string {
+	if r.RefusedForLoad <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f %% refused for load at any pace", 100*r.RefusedForLoad)
+}
+
 // Visible returns a name with control characters and direction marks replaced by U+FFFD.
 // Letters of all scripts stay.
 func Visible(name string) string {

@@ -98,6 +98,15 @@ func (s *strays) add(x isolated) (pace float64, found bool) {
 	return pace, true
 }
 
+// Strays returns the part of attempts that is refused for load whatever the pace, and that the law does not
+// slow down for; 0 if there are none.
+func (l *Law) Strays() float64 {
+	if l.strays.mean == 0 {
+		return 0
+	}
+	return 1 / (1 + l.strays.mean)
+}
+
 // isStray reports whether a refusal is a stray: the provider asks for no wait, and no window or
 // limit in flight explains it.
 func (l *Law) isStray(f refusal) bool {
