@@ -126,6 +126,38 @@ func TestWhichRefusalIsAStray(t *testing.T) {
 	}
 }
 
+// The sixth refusal for load, at 16 a second after 20.
+func TestThePaceOfBeforeStraysComesBack(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		isolated bool
+		do       func(*Law)
+		n        int
+		low      float64 // of the rate afterwards; 0 without one
+	}{
+		{"an isolated one of the rate", true, func(*Law) {}, 0, 20},
+		{"another one: they start again", false, func(*Law) {}, 0, 15},
+		{"no rate is held any more", true, func(l *Law) { l.limits = nil }, 0, 0},
+		{"under a penalty", true, func(l *Law) { l.penalty.length = sec }, 0, 15},
+		{"slowing down helped", true, func(l *Law) { l.strayGap = 1000 }, 6, 15},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.limits, l.strayGap, l.block.pace = []limit{newRate(0, 15, 16)}, 100, 16
+		for range strayRefusals - 1 {
+			l.strays.add(isolated{20, 100})
+		}
+		tt.do(l)
+		l.seekStrays(l.view(), tt.isolated)
+		low := 0.0
+		if r := l.rate(); r != nil {
+			low = r.low
+		}
+		if low != tt.low || l.strays.n != tt.n || (l.strays.mean > 0) != (tt.low == 20) {
+			t.Errorf("%s: %v/s, %d may be strays, one in %v; want %v/s, %d", tt.name, low, l.strays.n, l.strays.mean, tt.low, tt.n)
+		}
+	}
+}
+
 // An overloaded provider answers one request in a hundred with 529, whatever the pace.
 func TestOverloadThatNoPaceAvoidsIsBorne(t *testing.T) {
 	none := func(time.Duration) bool { return true }
