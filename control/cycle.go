@@ -156,9 +156,9 @@ func (c *Cycle) Belief() Belief {
 	return b
 }
 
-// Strays returns the part of attempts, from 0 to 1, that is refused for load whatever the pace, and that
-// the law does not slow down for; 0 if there are none.
-func (c *Cycle) Strays() float64 { return c.law.Strays() }
+// RefusedForLoad returns the part of attempts, from 0 to 1, that is refused for load whatever the pace, so
+// that the law does not slow down for it; 0 while it knows of no such refusals.
+func (c *Cycle) RefusedForLoad() float64 { return c.law.RefusedForLoad() }
 
 // Limits appends the limits that the law found and those that responses advertise.
 func (c *Cycle) Limits(to []Limit) []Limit {

@@ -85,7 +85,7 @@ type Rate struct {
 	// Belief is the law's estimate of the limit; nil if it has none.
 	Belief *Belief `json:"belief,omitempty"`
 	// RefusedForLoad is the part of attempts, from 0 to 1, that is refused for load whatever the
-	// pace, and that the law does not slow down for; 0 if there are none.
+	// pace, so that the law does not slow down for it; 0 while no such refusals are known.
 	RefusedForLoad float64 `json:"refused_for_load,omitempty"`
 }
 

@@ -17,11 +17,11 @@ func (l *Pool) Interval() time.Duration { return l.law.Interval() }
 // Belief returns the law's estimate of the limit.
 func (l *Pool) Belief() control.Belief { return l.law.Belief() }
 
-// RefusedForLoad returns the part of attempts that is refused for load whatever the pace; 0 if the law
-// knows of none.
+// RefusedForLoad returns the part of attempts that is refused for load whatever the pace; 0 while the law
+// knows of no such refusals.
 func (l *Pool) RefusedForLoad() float64 {
-	if law, ok := l.law.(interface{ Strays() float64 }); ok {
-		return law.Strays()
+	if law, ok := l.law.(interface{ RefusedForLoad() float64 }); ok {
+		return law.RefusedForLoad()
 	}
 	return 0
 }

@@ -122,8 +122,7 @@ type Law struct {
 	longs       int           // long blocks that have ended
 	brief       int           // consecutive blocks that ended at the first canary
 	shown       time.Duration
-	strayGap    float64 // attempts admitted between the refusal that began the block and the one before
-	seen        view    // the newest
+	seen        view // the newest
 }
 
 // New returns a law that has learned nothing.
@@ -348,8 +347,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 // blocked begins a block.
 func (l *Law) blocked(f refusal) {
 	v := l.view()
-	f.opened = l.block.release
-	f.cycle = v.h.between(attempts, f.opened, f.sent)
+	f = l.sinceRelease(f)
 	l.block = block{
 		began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, refusals: 1, overloaded: !f.limited,
 		from:    l.freed,
@@ -380,6 +378,13 @@ func (l *Law) blocked(f refusal) {
 	if b.blamed != nil {
 		b.blame(v, b.blamed, f)
 	}
+}
+
+// sinceRelease returns a refusal that begins a block with what went since the last release.
+func (l *Law) sinceRelease(f refusal) refusal {
+	f.opened = l.block.release
+	f.cycle = l.h.between(attempts, f.opened, f.sent)
+	return f
 }
 
 // outage reports whether a refusal comes from a provider in trouble: the provider does not

@@ -48,7 +48,7 @@ func TestTheRampDoublesAfterTwoAnswersAndHalfASecond(t *testing.T) {
 		{"two round trips after the step", 8020 * ms, 9900 * ms, 9 * sec, 990 * ms, ms, true, 0},
 		{"sooner", 8021 * ms, 9900 * ms, 9 * sec, 990 * ms, ms, false, 2},
 		{"to an attempt of before it", 8 * sec, 9900 * ms, 8 * sec, 990 * ms, ms, false, 2},
-		{"which a refusal would have told of", 8 * sec, 9900 * ms, sec, 9 * sec, ms, true, 0},
+		{"but its refusal would have come by now", 8 * sec, 9900 * ms, sec, 9 * sec, ms, true, 0},
 		{"but not within two seconds", 8001 * ms, 9900 * ms, sec, 9 * sec, ms, false, 2},
 		{"the attempts are not paced: the newest is old", 8 * sec, 7820 * ms, 9 * sec, 990 * ms, ms, false, 0},
 		{"as old as two intervals and round trips", 8 * sec, 7821 * ms, 9 * sec, 990 * ms, ms, true, 0},

@@ -13,7 +13,8 @@ type strays struct {
 	last   [strayRefusals]isolated // the last refusals
 	n      int                     // how many of them in a row may be strays
 	gap    float64                 // attempts admitted since the newest refusal
-	mean   float64                 // attempts admitted between two strays; 0 if there are none
+	before float64                 // the same when that came
+	mean   float64                 // attempts admitted between two strays; 0 while no refusals are known to be strays
 	first  float64                 // the first such mean
 	above  float64                 // how much more often attempts were refused lately
 	failed int                     // how often there were none after all
@@ -39,20 +40,20 @@ func (s *strays) admit() {
 	}
 }
 
-// refuse counts a refusal. It returns how many attempts were admitted since the one before, and
-// whether it is a stray: if many come soon after one another, the last of them is not.
-func (s *strays) refuse() (gap float64, stray bool) {
-	gap, s.gap = s.gap, 0
+// refuse counts a refusal, and reports whether it is a stray: if many come soon after one another, the
+// last of them is not.
+func (s *strays) refuse() bool {
+	s.before, s.gap = s.gap, 0
 	if s.mean == 0 {
-		return gap, false
+		return false
 	}
-	if s.above = max(0, s.above-strayDrift*gap/s.mean) + 1; s.above < strayMost {
+	if s.above = max(0, s.above-strayDrift*s.before/s.mean) + 1; s.above < strayMost {
 		s.refused++
-		return gap, true
+		return true
 	}
 	s.above = 0
 	s.limits++
-	return gap, false
+	return false
 }
 
 // review takes the mean anew. There are no strays any more if refusals are rare, or so frequent that a
@@ -94,29 +95,29 @@ func (s *strays) add(x isolated) (pace float64, found bool) {
 	if pace < x.pace*math.Pow(strayFall, float64(1+s.failed)) || newer > strayHelped*older || mean < strayLeast {
 		return 0, false
 	}
-	*s = strays{gap: s.gap, mean: mean, first: mean, failed: s.failed}
+	*s = strays{gap: s.gap, before: s.before, mean: mean, first: mean, failed: s.failed}
 	return pace, true
 }
 
-// Strays returns the part of attempts that is refused for load whatever the pace, and that the law does not
-// slow down for; 0 if there are none.
-func (l *Law) Strays() float64 {
+// RefusedForLoad returns the part of attempts that is refused for load whatever the pace, so that the law does not
+// slow down for it; 0 while it knows of no such refusals.
+func (l *Law) RefusedForLoad() float64 {
 	if l.strays.mean == 0 {
 		return 0
 	}
 	return 1 / (1 + l.strays.mean)
 }
 
-// isStray reports whether a refusal is a stray: the provider asks for no wait, and no window or
-// limit in flight explains it.
+// isStray reports whether a refusal is a stray. One for rate, one with a wait, and one that a window or
+// a limit in flight explains never are, and do not count.
 func (l *Law) isStray(f refusal) bool {
-	gap, stray := l.strays.refuse()
-	l.strayGap = gap
-	if !stray || f.limited || f.wait > 0 || l.penalty.on() {
+	if f.limited || f.wait > 0 || l.penalty.on() {
 		return false
 	}
-	x := fullest(l.limits, l.view(), f)
-	return x == nil || isRate(x)
+	if x := fullest(l.limits, l.view(), l.sinceRelease(f)); x != nil && !isRate(x) {
+		return false
+	}
+	return l.strays.refuse()
 }
 
 // seekStrays looks for strays after a block that was put down to a well-known rate, and goes back to
@@ -127,7 +128,7 @@ func (l *Law) seekStrays(v *view, isolatedByRate bool) {
 		l.strays.n = 0
 		return
 	}
-	if pace, found := l.strays.add(isolated{l.block.pace, l.strayGap}); found {
+	if pace, found := l.strays.add(isolated{l.block.pace, l.strays.before}); found {
 		*r = *newRate(v.now, pace, strayClimb*pace)
 	}
 }

@@ -57,9 +57,9 @@ func TestALimitRefusesMoreOftenThanStraysCome(t *testing.T) {
 			for range int(gap) {
 				s.admit()
 			}
-			got, stray := s.refuse()
-			if got != gap {
-				t.Errorf("%s: %v were admitted before a refusal, want %v", tt.name, got, gap)
+			stray := s.refuse()
+			if s.before != gap || s.gap != 0 {
+				t.Errorf("%s: %v were admitted before a refusal, want %v; %v since", tt.name, s.before, gap, s.gap)
 			}
 			if !stray {
 				break
@@ -87,7 +87,7 @@ func TestStraysAreReviewed(t *testing.T) {
 		{"one in twenty", strays{mean: 100, first: 40, refused: 80}, 20, 0},
 		{"one in nineteen: a limit", strays{mean: 100, first: 40, refused: 84}, 0, 0},
 		{"a quarter", strays{mean: 100, first: 100, refused: 4}, 400, 0},
-		{"fewer: there are none", strays{mean: 100, first: 100, refused: 3}, 0, 1},
+		{"fewer: they have ended", strays{mean: 100, first: 100, refused: 3}, 0, 1},
 		{"none", strays{mean: 100, first: 100}, 0, 1},
 	} {
 		tt.s.admitted = 1600
@@ -104,24 +104,30 @@ func TestWhichRefusalIsAStray(t *testing.T) {
 		do   func(*Law)
 		f    refusal
 		want bool
+		gap  float64 // attempts admitted since the newest refusal that counts
 	}{
-		{"for load, where there are strays", func(*Law) {}, refusal{}, true},
-		{"for rate", func(*Law) {}, refusal{limited: true}, false},
-		{"with a wait", func(*Law) {}, refusal{wait: sec}, false},
-		{"where there are none", func(l *Law) { l.strays.mean = 0 }, refusal{}, false},
-		{"under a penalty", func(l *Law) { l.penalty.length = sec }, refusal{}, false},
-		{"of a rate", func(l *Law) { l.limits = []limit{newRate(0, 1, 2)} }, refusal{}, true},
-		{"of a window that is full", func(l *Law) { l.limits = []limit{newWindow(0, amounts{50, 50, 0}, sec, 50*sec, 50*sec, sec, 1)} }, refusal{}, false},
-		{"of one that is not", func(l *Law) { l.limits = []limit{newWindow(0, amounts{90, 90, 0}, sec, 50*sec, 50*sec, sec, 1)} }, refusal{}, true},
-		{"of a limit in flight", func(l *Law) { l.limits = []limit{&flight{size: 3}} }, refusal{others: 3}, false},
+		{"for load, where there are strays", func(*Law) {}, refusal{}, true, 0},
+		{"for rate", func(*Law) {}, refusal{limited: true}, false, 70},
+		{"with a wait", func(*Law) {}, refusal{wait: sec}, false, 70},
+		{"where none are known", func(l *Law) { l.strays.mean = 0 }, refusal{}, false, 0},
+		{"under a penalty", func(l *Law) { l.penalty.length = sec }, refusal{}, false, 70},
+		{"of a rate", func(l *Law) { l.limits = []limit{newRate(0, 1, 2)} }, refusal{}, true, 0},
+		{"of a window that is full", func(l *Law) { l.limits = []limit{newWindow(0, amounts{50, 50, 0}, sec, 50*sec, 50*sec, sec, 1)} }, refusal{}, false, 70},
+		{"of one that is not", func(l *Law) { l.limits = []limit{newWindow(0, amounts{90, 90, 0}, sec, 50*sec, 50*sec, sec, 1)} }, refusal{}, true, 0},
+		{"of a fixed one: as many went since the release as before its first block", func(l *Law) {
+			l.block.release = 70 * sec
+			l.limits = []limit{newWindow(0, amounts{90, 90, 0}, sec, 50*sec, 50*sec, sec, 1)}
+			l.limits[0].(*window).first = 30
+		}, refusal{}, false, 70},
+		{"of a limit in flight", func(l *Law) { l.limits = []limit{&flight{size: 3}} }, refusal{others: 3}, false, 70},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h, l.clock = *sentEvenly(100*sec, sec, 100), 100*sec
 		l.strays = strays{gap: 70, mean: 100, first: 100}
 		tt.do(l)
 		tt.f.sent, tt.f.now, tt.f.cost = 100*sec, 100*sec, 1
-		if got := l.isStray(tt.f); got != tt.want || l.strayGap != 70 {
-			t.Errorf("%s: %v, want %v; %v admitted before", tt.name, got, tt.want, l.strayGap)
+		if got := l.isStray(tt.f); got != tt.want || l.strays.gap != tt.gap {
+			t.Errorf("%s: %v, %v admitted since the newest; want %v, %v", tt.name, got, l.strays.gap, tt.want, tt.gap)
 		}
 	}
 }
@@ -139,10 +145,10 @@ func TestThePaceOfBeforeStraysComesBack(t *testing.T) {
 		{"another one: they start again", false, func(*Law) {}, 0, 15},
 		{"no rate is held any more", true, func(l *Law) { l.limits = nil }, 0, 0},
 		{"under a penalty", true, func(l *Law) { l.penalty.length = sec }, 0, 15},
-		{"slowing down helped", true, func(l *Law) { l.strayGap = 1000 }, 6, 15},
+		{"slowing down helped", true, func(l *Law) { l.strays.before = 1000 }, 6, 15},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
-		l.limits, l.strayGap, l.block.pace = []limit{newRate(0, 15, 16)}, 100, 16
+		l.limits, l.strays.before, l.block.pace = []limit{newRate(0, 15, 16)}, 100, 16
 		for range strayRefusals - 1 {
 			l.strays.add(isolated{20, 100})
 		}
@@ -197,7 +203,7 @@ func TestOverloadThatNoPaceAvoidsIsBorne(t *testing.T) {
 				l.Observe(o)
 			}
 			part += float64(admitted) / (tt.rate * 1200) / runs
-			strays += l.Strays() / runs
+			strays += l.RefusedForLoad() / runs
 		}
 		if part < tt.want || strays < 0.005 || strays > 0.02 {
 			t.Errorf("%s: %.3f of what is allowed, want %.2f; %d refused, %.3f of all for load", tt.name, part, tt.want, refusals/runs, strays)

@@ -203,7 +203,7 @@ const (
 	// back. After a release none is on its way back until answers come, so that as many fewer go,
 	// for this many times the latency.
 	refillTime = 2.0
-	// A canary that is refused with less than this part of what was in flight before the block met
+	// A canary that is refused with at most this part of what was in flight before the block met
 	// another limit.
 	hardlyFlying = 0.25
 	// Larger numbers in flight count as maxFlights; after flightFade attempts, those before
