@@ -81,7 +81,7 @@ func (l *Law) advertisedExplains(f refusal) bool {
 		if !t.trusted() || t.refused != f.sent || t.remained >= t.need(f.cost) {
 			continue
 		}
-		if l.allAdmitted < t.explainedAt+max(rareRefusal, rarePart*float64(l.allRefused-t.explainedRefused)) {
+		if l.allAdmitted < t.explainedAt+l.rare(l.allRefused-t.explainedRefused) {
 			t.explainedInRow++
 		} else {
 			t.explainedInRow = 0
@@ -91,6 +91,14 @@ func (l *Law) advertisedExplains(f refusal) bool {
 		found = found || t.explainedInRow < maxExplained
 	}
 	return found
+}
+
+// rare returns how many attempts have to be admitted until a refusal that an advertised limit
+// explains is a rare one, after so many refusals. It is the more, the longer the blocks are beyond what
+// the limit explains: then another pace may be worth more than all that it allows.
+func (l *Law) rare(refused int) float64 {
+	beyond := max(l.penalty.length, l.beyond).Seconds()
+	return max(rareRefusal, rarePart*float64(refused), rareBlocks*beyond*l.block.pace)
 }
 
 // advertised returns when the advertised limits allow an attempt.
@@ -126,10 +134,11 @@ type advertised struct {
 	quota   float64
 	window  time.Duration // as reported
 	resets  resetRanges
-	fine    int     // above 0: resets are rounded to milliseconds, not to seconds
-	precise bool    // resets are durations, not instants
-	share   float64 // the part of an attempt's cost that counts
-	grain   float64 // remaining units are rounded down to a multiple of it
+	atLeast time.Duration // the length of the window: no reset is further away, but for its rounding
+	fine    int           // above 0: resets are rounded to milliseconds, not to seconds
+	precise bool          // resets are durations, not instants
+	share   float64       // the part of an attempt's cost that counts
+	grain   float64       // remaining units are rounded down to a multiple of it
 
 	at    time.Duration // when the newest answered attempt was sent; -1 before any
 	left  float64       // remaining units at that time
@@ -198,7 +207,7 @@ func (t *advertised) length() time.Duration {
 		length = known.least // they are all of the whole window, rounded up to seconds
 	}
 	for _, u := range usual {
-		if length >= u-u/50 && length <= u+u/50+time.Second {
+		if u >= t.atLeast && length >= u-u/50 && length <= u+u/50+time.Second {
 			return u
 		}
 	}
@@ -260,6 +269,7 @@ func (t *advertised) update(v *view, sent time.Duration, refused bool, f Fact) {
 		if !refused {
 			t.resets.sent.add(named.reset)
 			t.resets.answered.add(named.reset + named.took)
+			t.atLeast = max(t.atLeast, named.reset-named.took-rounded)
 			named.used = used / t.rounding()
 			t.learn(named, t.fromSending, rounded+time.Duration(max(v.jitter, v.latency/jitterOfLatency)))
 		}

@@ -135,6 +135,27 @@ func TestAnAdvertisedLimitThatRefusesOftenIsNotTheOnlyOne(t *testing.T) {
 	}
 }
 
+// Ten attempts a second go, and four were refused since the limit explained a refusal.
+func TestAfterHowManyAttemptsARefusalOfAnAdvertisedLimitIsRare(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		refused         int
+		penalty, beyond time.Duration
+		want            float64
+	}{
+		{"twenty at least", 1, 0, 0, 20},
+		{"ten times as many as were refused", 4, 0, 0, 40},
+		{"three times as many as a penalty costs", 4, time.Minute, 0, 1800},
+		{"or the last block, beyond what the limit explains", 4, time.Minute, 2 * time.Minute, 3600},
+		{"which cost little", 4, 0, sec, 40},
+	} {
+		l := Law{penalty: penalty{length: tt.penalty}, beyond: tt.beyond, block: block{pace: 10}}
+		if got := l.rare(tt.refused); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 // Some providers round remaining costs down to thousands. A limit of fewer is always
 // reported as used up, and attempts that succeed show that it is not.
 func TestALimitBelowTheRoundingIsCountedByItself(t *testing.T) {
@@ -246,6 +267,8 @@ func TestTheLengthOfAnAdvertisedSlidingWindow(t *testing.T) {
 	}{
 		{"rounded up by up to a second", advertised{shaper: shaper{shape: sliding}, resets: known(7850*ms, 6950*ms)}, 6950 * ms},
 		{"close to a usual length", advertised{shaper: shaper{shape: sliding}, resets: known(11380*ms, 10500*ms)}, 10 * sec},
+		{"that it may be", advertised{shaper: shaper{shape: sliding}, resets: known(11200*ms, 10200*ms), atLeast: 10 * sec}, 10 * sec},
+		{"that it cannot be", advertised{shaper: shaper{shape: sliding}, resets: known(11200*ms, 10200*ms), atLeast: 10*sec + ms}, 10200 * ms},
 		{"not rounded", advertised{shaper: shaper{shape: sliding}, resets: known(7850*ms, 6950*ms), fine: 1}, 7850 * ms},
 		{"they differ by more", advertised{shaper: shaper{shape: sliding}, resets: known(7850*ms, 5*sec)}, 7850 * ms},
 		{"the rest of a fixed window", advertised{shaper: shaper{shape: fixed}, resets: known(7850*ms, 6950*ms)}, 7850 * ms},
@@ -745,6 +768,7 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 	longest := func(a *advertised) []float64 {
 		return []float64{a.known().longest.Seconds(), a.known().least.Seconds()}
 	}
+	atLeast := one(func(a *advertised) float64 { return a.atLeast.Seconds() })
 	grain := one(func(a *advertised) float64 { return a.grain })
 	others := func(a *advertised) []float64 { return []float64{a.others, a.surge} }
 	bounds := func(a *advertised) []float64 { return []float64{a.slow, a.fast} }
@@ -788,6 +812,10 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		{"a duration of whole seconds, after one at the very beginning", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { a.at, f.Precise = 0, true }, fine, []float64{-1}},
 		{"it says that it is a duration", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Precise = true }, one(func(a *advertised) float64 { return map[bool]float64{true: 1}[a.precise] }), []float64{1}},
 		{"it is compared with the next", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, one(func(a *advertised) float64 { return a.last.reset.Seconds() }), []float64{60}},
+		{"a window is as long as a reset at least, but for its rounding and the time of the response", sliding, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, atLeast, []float64{58.9}},
+		{"in milliseconds", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.fine = 2 }, atLeast, []float64{59.899}},
+		{"and as one before", sliding, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.atLeast = 59 * sec }, atLeast, []float64{59}},
+		{"that of a refused attempt may be a penalty's", sliding, func(_ *advertised, _ *view, _ *time.Duration, refused *bool, _ *Fact) { *refused = true }, atLeast, []float64{0}},
 		{"the same duration again", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) {
 			a.last.reset, f.Precise = f.Reset, true
 		}, fine, []float64{0}},

@@ -19,7 +19,7 @@ func (l *Law) plan(f refusal) {
 	}
 	asked := f.wait + p.trip
 	wait := asked
-	if b.exact = b.newly(f.wait); !b.exact {
+	if b.exact = b.newly(f.wait) && !l.tooShort(); !b.exact {
 		wait = p.awaits(min(p.next(), l.latest()))
 	}
 	if f.wait > 0 {
@@ -75,6 +75,13 @@ func (p *canaryPlan) roundTrip() time.Duration { return p.trip * 12 / 10 }
 // before. A new wait may be right even if the former was wrong.
 func (b *block) newly(wait time.Duration) bool {
 	return wait > 0 && (b.refusals <= 2 || wait > 2*b.lastWait || wait < b.lastWait/2)
+}
+
+// tooShort reports whether advertised waits are no reason to send a canary: under a penalty, or if one is
+// suspected, the next one may lengthen it, and the last ones were refused after such waits.
+func (l *Law) tooShort() bool {
+	b := &l.block
+	return l.named.short >= shortWaits && (l.penalty.on() || l.refuted > 0) && (b.refusals == 1 || b.wait <= penaltyLongest)
 }
 
 // predicted returns when the blamed limit predicts room, or now, and whether that limit is a
@@ -298,9 +305,9 @@ func (p *canaryPlan) inOutage() time.Duration {
 }
 
 // unsure reports whether a block that no limit was named for may be an outage: long blocks
-// have not shown yet how the provider refuses.
+// have not shown yet how the provider refuses, and no window was refuted, which suggests a penalty.
 func (l *Law) unsure(f refusal) bool {
-	return !f.limited && f.wait == 0 && l.longs < usualStyle && l.block.began-l.began > maxUnsure
+	return !f.limited && f.wait == 0 && l.refuted == 0 && !l.penalty.on() && l.longs < usualStyle && l.block.began-l.began > maxUnsure
 }
 
 // refill changes the wait after a canary was refused although the advertised limit that explains

@@ -82,12 +82,14 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"one in flight is the refused one's successor", []func(*Law){func(l *Law) { l.block.soonest, l.flying = 0, 1 }}, refusal{limited: true}, 120 * ms, 120 * ms, 7 * sec},
 		{"after the advertised wait", nil, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 120 * ms, 7 * sec},
 		{"when a penalty ends", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{limited: true}, 11 * time.Minute, 120 * ms, 7 * sec},
-		{"unless it may be an outage", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
-		{"which two long blocks rule out", []func(*Law){func(l *Law) { l.penalty.length, l.longs = 10*time.Minute, 2 }}, refusal{}, 11 * time.Minute, 120 * ms, 7 * sec},
-		{"one does not", []func(*Law){func(l *Law) { l.penalty.length, l.longs = 10*time.Minute, 1 }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
-		{"and a refusal in the first minute", []func(*Law){func(l *Law) { l.penalty.length, l.began = 10*time.Minute, 40*sec }}, refusal{}, 11 * time.Minute, 120 * ms, 7 * sec},
-		{"not later", []func(*Law){func(l *Law) { l.penalty.length, l.began = 10*time.Minute, 40*sec-1 }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
-		{"an outage of five minutes", []func(*Law){func(l *Law) { l.penalty.length, l.block.noticed = 10*time.Minute, -200*sec }}, refusal{}, 150 * sec, 120 * ms, 7 * sec},
+		{"or when a limit has room, unless it may be an outage", []func(*Law){func(l *Law) { l.block.soonest = 11 * time.Minute }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
+		{"which two long blocks rule out", []func(*Law){func(l *Law) { l.block.soonest, l.longs = 11*time.Minute, 2 }}, refusal{}, 11 * time.Minute, 120 * ms, 7 * sec},
+		{"one does not", []func(*Law){func(l *Law) { l.block.soonest, l.longs = 11*time.Minute, 1 }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
+		{"and a refusal in the first minute", []func(*Law){func(l *Law) { l.block.soonest, l.began = 11*time.Minute, 40*sec }}, refusal{}, 11 * time.Minute, 120 * ms, 7 * sec},
+		{"not later", []func(*Law){func(l *Law) { l.block.soonest, l.began = 11*time.Minute, 40*sec-1 }}, refusal{}, time.Minute, 120 * ms, 7 * sec},
+		{"and a penalty", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{}, 11 * time.Minute, 120 * ms, 7 * sec},
+		{"also one that is suspected", []func(*Law){func(l *Law) { l.block.soonest, l.refuted = 11*time.Minute, 1 }}, refusal{}, 11 * time.Minute, 120 * ms, 7 * sec},
+		{"an outage of five minutes", []func(*Law){func(l *Law) { l.block.soonest, l.block.noticed = 11*time.Minute, -200*sec }}, refusal{}, 150 * sec, 120 * ms, 7 * sec},
 		{"an outage that says for how long", []func(*Law){func(l *Law) { l.penalty.length = 10 * time.Minute }}, refusal{wait: 2 * time.Minute}, 2*time.Minute + 100*ms, 120 * ms, 7 * sec},
 		{"at most a day", []func(*Law){func(l *Law) { l.penalty.length = 48 * time.Hour }}, refusal{limited: true}, 24 * time.Hour, 120 * ms, 7 * sec},
 		{"when a window has room", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 16100 * ms, 120 * ms, 7 * sec},
@@ -123,7 +125,9 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"after a refused canary, three times later", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 2, sec }}, refusal{limited: true}, 3 * sec, 0, 7 * sec},
 		{"or after the advertised wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 3, 2*sec }}, refusal{limited: true, wait: 9 * sec}, 9120 * ms, 0, 7 * sec},
 		{"a wait of a day is observed", nil, refusal{limited: true, wait: 24 * time.Hour}, 24*time.Hour + 100*ms, 120 * ms, 7 * sec},
-		{"no other wait is longer", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait, l.penalty.length = 2, 9*time.Hour, sec }}, refusal{limited: true}, 24 * time.Hour, 0, 7 * sec},
+		{"no other wait is longer", []func(*Law){func(l *Law) {
+			l.block.refusals, l.block.wait, l.block.began, l.block.count = 2, 9*time.Hour, -100*time.Hour, 1
+		}}, refusal{limited: true}, 24 * time.Hour, 0, 7 * sec},
 		{"a wait that is advertised anew replaces the last one", []func(*Law){func(l *Law) { l.block.refusals, l.block.wait = 2, time.Hour }}, refusal{limited: true, wait: 5 * sec}, 5100 * ms, 0, 7 * sec},
 		{"in an outage canaries are no further apart, whatever is in flight", []func(*Law){func(l *Law) { l.block.refusals, l.block.outage, l.flying = 2, true, 2 }}, refusal{wait: 9 * sec}, 9100 * ms, 0, 7 * sec},
 		{"which is twice the last wait", []func(*Law){func(l *Law) { l.block.refusals, l.block.outage, l.block.wait = 2, true, 4*sec }}, refusal{}, 8 * sec, 0, 7 * sec},
@@ -181,6 +185,37 @@ func TestWhenACanaryGoes(t *testing.T) {
 		}
 		if b.least != tt.least || (b.expected-tt.expected).Abs() > ms || b.exact != (tt.f.wait > 0 && b.refusals <= 2) && b.refusals <= 2 || b.lastWait != cmp.Or(tt.f.wait, 8*sec) {
 			t.Errorf("%s: least %v, expected %v, exact %v, last wait %v; want %v, %v", tt.name, b.least, b.expected, b.exact, b.lastWait, tt.least, tt.expected)
+		}
+	}
+}
+
+// A refusal at 100 s asks for 5 s. Under the penalty of the rows the next canary goes after 11 minutes.
+func TestAdvertisedWaitsMayBeTooShortForAPenalty(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		do    func(*Law)
+		exact bool
+		want  time.Duration
+	}{
+		{"two canaries in a row were refused at the end of one", func(l *Law) { l.penalty.length, l.named.short = 10*time.Minute, 2 }, false, 11 * time.Minute},
+		{"one was", func(l *Law) { l.penalty.length, l.named.short = 10*time.Minute, 1 }, true, 5 * sec},
+		{"two were, but there is no penalty", func(l *Law) { l.named.short = 2 }, true, 5 * sec},
+		{"one is suspected", func(l *Law) { l.refuted, l.silence, l.named.short = 1, 9*sec, 2 }, false, 9 * sec},
+		{"no penalty lasts longer than the last wait", func(l *Law) {
+			l.penalty.length, l.named.short, l.block.refusals, l.block.wait = 10*time.Minute, 2, 2, penaltyLongest+1
+		}, true, 5 * sec},
+		{"one may", func(l *Law) {
+			l.penalty.length, l.named.short, l.block.refusals, l.block.wait = 10*time.Minute, 2, 2, penaltyLongest
+		}, false, 15 * time.Minute},
+		{"whatever the wait before the block was", func(l *Law) { l.penalty.length, l.named.short, l.block.wait = 10*time.Minute, 2, time.Hour }, false, 11 * time.Minute},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h, l.clock, l.allAdmitted = *sentEvenly(100*sec, sec, 100), 100*sec, 99
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, refusals: 1, count: 1e6}
+		tt.do(l)
+		l.plan(refusal{sent: 100 * sec, now: 100 * sec, wait: 5 * sec, limited: true})
+		if b := &l.block; b.exact != tt.exact || b.wait < tt.want || b.wait > tt.want+tt.want/4 {
+			t.Errorf("%s: after %v, as advertised %v; want %v, %v", tt.name, b.wait, b.exact, tt.want, tt.exact)
 		}
 	}
 }

@@ -12,6 +12,9 @@ func (l *Law) released(sent time.Duration) {
 	if l.block.doubted {
 		l.named.unit = millisPerSecond
 	}
+	if l.block.exact {
+		l.named.short = 0
+	}
 	l.transition(admitted)
 	l.ended(l.view())
 }
@@ -58,7 +61,8 @@ func (l *Law) count(now time.Duration) {
 	default:
 		l.unlikely = 0
 	}
-	if b.explained {
+	if l.beyond = 0; b.explained {
+		l.beyond = max(0, took-2*b.expected-longBlock)
 		if l.sought /= 2; b.refusals > 2 {
 			l.sought = max(l.sought, b.wait/2)
 		}
@@ -313,7 +317,9 @@ func (l *Law) holdWindow(v *view, b *block) {
 		l.penalize(v, 0)
 		return
 	}
-	low, high, from := max(b.lastRefused-b.from, time.Second), b.release-b.from, v.now
+	high, from := b.release-b.from, v.now
+	began := v.h.newest(attempts, b.began, max(1, size[attempts]-l.lost()+1)) // refused attempts may count, and keep out others
+	low := max(b.lastRefused-max(b.from, began), time.Second)
 	if b.exact && !b.doubted {
 		low = max(low, high-waitError(high))
 		from += min(high/2, maxFold)

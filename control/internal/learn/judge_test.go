@@ -289,20 +289,24 @@ func TestBlocksAreCounted(t *testing.T) {
 		b        block
 		unlikely int
 		sought   time.Duration
+		beyond   time.Duration // what an advertised limit explains
 	}{
-		{"another outage, soon after the last", block{began: 139 * sec, noticed: 139 * sec, release: 147 * sec, outage: true, refusals: 2}, 3, 80 * sec},
-		{"five lengths of this one later", block{began: 140 * sec, noticed: 140 * sec, release: 148 * sec, outage: true, refusals: 2}, 3, 80 * sec},
-		{"or of the one before", block{began: 150 * sec, noticed: 150 * sec, release: 151 * sec, outage: true, refusals: 2}, 3, 80 * sec},
-		{"long after it, over at once", block{began: 151 * sec, noticed: 151 * sec, release: 152 * sec, outage: true, refusals: 1}, 3, 80 * sec},
-		{"long after it, and not at once", block{began: 151 * sec, noticed: 151 * sec, release: 152 * sec, outage: true, refusals: 2}, 0, 80 * sec},
-		{"no outage", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 9, wait: 300 * sec}, 2, 80 * sec},
-		{"others use a limit less", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 2, wait: 300 * sec, explained: true}, 2, 40 * sec},
-		{"or not", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 3, wait: 300 * sec, explained: true}, 2, 150 * sec},
+		{"another outage, soon after the last", block{began: 139 * sec, noticed: 139 * sec, release: 147 * sec, outage: true, refusals: 2}, 3, 80 * sec, 0},
+		{"five lengths of this one later", block{began: 140 * sec, noticed: 140 * sec, release: 148 * sec, outage: true, refusals: 2}, 3, 80 * sec, 0},
+		{"or of the one before", block{began: 150 * sec, noticed: 150 * sec, release: 151 * sec, outage: true, refusals: 2}, 3, 80 * sec, 0},
+		{"long after it, over at once", block{began: 151 * sec, noticed: 151 * sec, release: 152 * sec, outage: true, refusals: 1}, 3, 80 * sec, 0},
+		{"long after it, and not at once", block{began: 151 * sec, noticed: 151 * sec, release: 152 * sec, outage: true, refusals: 2}, 0, 80 * sec, 0},
+		{"no outage", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 9, wait: 300 * sec}, 2, 80 * sec, 0},
+		{"others use a limit less", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 2, wait: 300 * sec, explained: true}, 2, 40 * sec, 0},
+		{"or not", block{began: 101 * sec, noticed: 101 * sec, release: 102 * sec, refusals: 3, wait: 300 * sec, explained: true}, 2, 150 * sec, 0},
+		{"a limit has room soon, but not for us", block{began: 101 * sec, noticed: 101 * sec, release: 141 * sec, expected: 10 * sec, refusals: 2, explained: true}, 2, 40 * sec, 17 * sec},
+		{"which may be late", block{began: 101 * sec, noticed: 101 * sec, release: 124 * sec, expected: 10 * sec, refusals: 2, explained: true}, 2, 40 * sec, 0},
+		{"a long block that no advertised limit explains", block{began: 101 * sec, noticed: 101 * sec, release: 141 * sec, refusals: 2}, 2, 80 * sec, 0},
 	} {
-		l := Law{unlikely: 2, sought: 80 * sec, lastRelease: 100 * sec, lastBlock: 10 * sec, block: tt.b}
+		l := Law{unlikely: 2, sought: 80 * sec, lastRelease: 100 * sec, lastBlock: 10 * sec, beyond: 99 * sec, block: tt.b}
 		l.count(tt.b.release)
-		if l.unlikely != tt.unlikely || l.sought != tt.sought {
-			t.Errorf("%s: %d unlikely outages, %v sought; want %d, %v", tt.name, l.unlikely, l.sought, tt.unlikely, tt.sought)
+		if l.unlikely != tt.unlikely || l.sought != tt.sought || l.beyond != tt.beyond {
+			t.Errorf("%s: %d unlikely outages, %v sought, %v beyond what a limit explains; want %d, %v, %v", tt.name, l.unlikely, l.sought, l.beyond, tt.unlikely, tt.sought, tt.beyond)
 		}
 	}
 }
@@ -412,6 +416,9 @@ func TestTheWindowThatALongBlockSuggests(t *testing.T) {
 	}{
 		{"between the canaries", nil, func(*Law) {}, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
 		{"that are far apart", nil, func(l *Law) { l.block.lastRefused = 100 * sec }, "60 of unit 0 in 60.0s-120.0s lone", 20 * sec, 160 * sec, 15 * sec},
+		{"of two attempts that were refused before the last canary one may count in the window", nil, func(l *Law) { l.allRefused = 3 }, "60 of unit 0 in 98.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"the canary itself does not", nil, func(l *Law) { l.allRefused = 1 }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"if more were refused than admitted, all but one attempt may have left", nil, func(l *Law) { l.allRefused = 99 }, "60 of unit 0 in 41.0s-120.0s lone", 41 * sec / 3, 160 * sec, minFold},
 		{"refused after a while", nil, func(l *Law) { l.block.noticed = 106 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 22 * sec, 160 * sec, minFold},
 		{"an attempt at the end of the last block counts", nil, func(l *Law) { l.block.from = 40*sec - 1 }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
 		{"one before it does not", nil, func(l *Law) { l.block.from = 40*sec + 1 }, "59 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},

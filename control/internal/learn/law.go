@@ -111,6 +111,7 @@ type Law struct {
 	since       time.Duration // the same without blocks that held windows explain: a longer one may have begun then
 	lastRelease time.Duration // the last release, and the length of its block
 	lastBlock   time.Duration
+	beyond      time.Duration // how much longer it was than the advertised limit explains that it is put down to
 	limited     bool          // the provider refuses with 429
 	named       waits         // how far those are right
 	refuted     int           // windows that were refuted
@@ -308,6 +309,9 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	l.takeBack(o.Estimate)
 	l.crowd.takeBack(l.out.others(o.Sent))
 	b := &l.block
+	if isCanary && b.exact && !b.doubted {
+		l.named.short++
+	}
 	if isCanary && b.doubted {
 		l.named.denied(o.RetryAfter)
 		b.refusals-- // as if it had waited from the start
@@ -374,6 +378,9 @@ func (l *Law) blocked(f refusal) {
 	}
 	l.crowd.refused(f.others, most)
 	l.weighed++
+	if f.wait <= 0 {
+		l.named.silent++
+	}
 	l.blameCounted(v, f)
 	if b.blamed != nil {
 		b.blame(v, b.blamed, f)
@@ -388,8 +395,8 @@ func (l *Law) sinceRelease(f refusal) refusal {
 }
 
 // outage reports whether a refusal comes from a provider in trouble: the provider does not
-// usually refuse this way, or it had just reported enough remaining units, or it names a limit
-// otherwise, and the refusal does not depend on the amount sent; and most outages do not end at
+// usually refuse this way, or it had just reported enough remaining units, or it names a limit or
+// a wait otherwise, and the refusal does not depend on the amount sent; and most outages do not end at
 // the first canary, nor come again soon.
 func (l *Law) outage(f refusal) bool {
 	if f.limited || f.wait > 0 || l.unlikely >= maxUnlikely {
@@ -398,7 +405,7 @@ func (l *Law) outage(f refusal) bool {
 	if l.limited || l.block.refusals > 1 {
 		return l.limited || l.block.outage
 	}
-	return (l.plenty() || l.unreported(f)) && !l.block.ramping && l.crowd.share(f.others) > ordinary
+	return (l.plenty() || l.unreported(f) || l.named.always()) && !l.block.ramping && l.crowd.share(f.others) > ordinary
 }
 
 // pace returns the number of attempts a second before an instant.

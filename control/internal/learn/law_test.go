@@ -218,6 +218,9 @@ func TestHowABlockBegins(t *testing.T) {
 		{"an advertised limit explains it", []limit{sized(230, window{raise: 1.1})}, room(0), -1, "explained, window tested", 0, sec},
 		{"there is room, and as many as usual are in flight: an outage", nil, func(l *Law, f *refusal) { room(50)(l, f); f.others = 2 }, -1, "", 0, sec},
 		{"there is room, but many are in flight", nil, room(50), -1, "", maxEvidence, sec},
+		{"refusals had waits, and this one has none: an outage", nil, func(l *Law, f *refusal) { l.named.sane, f.limited, f.others = 2, false, 2 }, -1, "", 0, sec},
+		{"one refusal had", nil, func(l *Law, f *refusal) { l.named.sane, f.limited, f.others = 1, false, 2 }, -1, "", -0.307, sec},
+		{"not all had", nil, func(l *Law, f *refusal) { l.named.sane, l.named.silent, f.limited, f.others = 2, 1, false, 2 }, -1, "", -0.307, sec},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h, l.clock, l.last, l.limits, l.state, l.allAdmitted, l.allRefused, l.freed = *sentEvenly(100*sec, 250*ms, 230), 100*sec, 100*sec, tt.limits, holding, 100, 7, 31*sec

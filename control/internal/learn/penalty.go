@@ -86,5 +86,5 @@ func (l *Law) penaltyWait() time.Duration {
 		return min(l.silence, suspectedPenalty)
 	}
 	w := float64(l.block.wait)
-	return time.Duration(max(canaryHurry*w, math.Sqrt(w*float64(l.silence))))
+	return min(time.Duration(max(canaryHurry*w, math.Sqrt(w*float64(l.silence)))), penaltyLongest)
 }

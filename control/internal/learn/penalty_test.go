@@ -62,6 +62,10 @@ func TestWhatAPenaltyLearnsFromABlock(t *testing.T) {
 			t.Errorf("with a penalty of %v the second canary waits %v, want %v", known, got, want)
 		}
 	}
+	l := &Law{penalty: penalty{length: time.Minute}, block: block{refusals: 4, wait: 6 * time.Minute}}
+	if got := l.penaltyWait(); got != penaltyLongest {
+		t.Errorf("after a wait of six minutes the next canary waits %v, want a quarter of an hour, the longest penalty", got)
+	}
 }
 
 func TestAPenaltyEndsAfterTwoShortBlocks(t *testing.T) {

@@ -121,6 +121,9 @@ const (
 	fullExplains = 0.92
 	// The unit of a window changes if the error of another is smaller by this much.
 	betterUnit = 0.015
+	// Or if a block contradicts the length in one unit and not in another, whose error may be larger by
+	// this much.
+	doubtedUnit = 0.05
 	// After a window is dropped, this part of its mean rate counts as admitted.
 	wasWindow = 0.9
 	// A window of fewer attempts than this is longer if it refuses after its end; a larger one is
@@ -275,6 +278,9 @@ const (
 	// A wait may be as long only if the block is no outage: it began within this time from the
 	// first attempt, or so many long blocks have shown how the provider refuses.
 	maxUnsure, usualStyle = time.Minute, 2
+	// Advertised waits are too short for a penalty after so many canaries in a row were refused that
+	// went at the end of one.
+	shortWaits = 2
 	// In an outage the wait doubles from the first to the longest; later it is a quarter of
 	// the outage's age, if that is longer.
 	outageFirst, outageLongest = time.Second, 30 * time.Second
@@ -318,6 +324,8 @@ const (
 	maxExplained, rareRefusal = 4, 20.0
 	// The same if it is within this many times the refusals since then.
 	rarePart = 10.0
+	// Or within this many times the attempts that its blocks cost beyond what it explains.
+	rareBlocks = 3.0
 	// A refusal that an advertised limit explains increases the margin by this.
 	grazed, maxGrazed = 0.01, 0.08
 	// Others use the limit too if less than this part of it was our own use at the refusal.

@@ -6,6 +6,8 @@ import "time"
 // instead of seconds.
 type waits struct {
 	unit    float64       // divisor of waits; 0 if unknown
+	short   int           // waits in a row that were over when a canary was refused
+	silent  int           // blocks of a limit whose refusal advertised none
 	sane    int           // blocks with a plausible wait
 	longest time.Duration // of those waits
 	tried   time.Duration // when the next canary of a wait that may have been cut goes
@@ -39,6 +41,9 @@ func (w *waits) heard(wait time.Duration) {
 		w.longest = max(w.longest, wait)
 	}
 }
+
+// always reports whether a limit's refusals advertise a wait.
+func (w *waits) always() bool { return w.sane >= usualStyle && w.silent == 0 }
 
 // trusts reports whether a wait is right by those before it. After some plausible ones a long one
 // is: calls may lengthen a ban, and so would a canary. But a wait of seconds that was meant as

@@ -134,6 +134,44 @@ func TestAWaitThatABurstLengthenedIsNotAllBelieved(t *testing.T) {
 	}
 }
 
+// Attempts are refused for 5 s, each with a wait of one second, and then those that follow at once are not.
+func TestCanariesThatAreRefusedAtTheEndOfAWaitAreCounted(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		waits []time.Duration // that the refusals advertise
+		short int             // once the canary after the last of them was refused, and once one was admitted
+		after int
+	}{
+		{"none", []time.Duration{0}, 0, 0},
+		{"one", []time.Duration{sec}, 1, 1},
+		{"two", []time.Duration{sec, 9 * sec}, 2, 2},
+		{"the rest of the first is none", []time.Duration{10 * sec, 9 * sec, 8 * sec}, 2, 2},
+		{"one that may have another unit", []time.Duration{48 * time.Hour}, 0, 0},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		now := time.Duration(0)
+		send := func(class Class, wait time.Duration) {
+			now = max(now, l.Hold(now, 1))
+			l.Sent(now, 1)
+			l.Observe(Outcome{Sent: now, Now: now, Class: class, RetryAfter: wait, Estimate: 1, Cost: 1})
+		}
+		for _, wait := range append(tt.waits, 0) {
+			send(Refused, wait)
+		}
+		if l.named.short != tt.short {
+			t.Errorf("%s: %d canaries were refused at the end of a wait, want %d", tt.name, l.named.short, tt.short)
+		}
+		if send(Admitted, 0); l.named.short != tt.after {
+			t.Errorf("%s: %d once a canary was admitted, want %d", tt.name, l.named.short, tt.after)
+		}
+		l.penalty = penalty{} // else it waits longer
+		send(Refused, sec)
+		if send(Admitted, 0); l.named.short != 0 {
+			t.Errorf("%s: %d once one was admitted at the end of a wait, want none", tt.name, l.named.short)
+		}
+	}
+}
+
 func TestWhichWaitsAreBelieved(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -157,8 +195,14 @@ func TestWhichWaitsAreBelieved(t *testing.T) {
 		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1, longest: 2000 * sec}, 2000 * sec, penaltyLongest},
 	} {
 		w := tt.before
-		if w.heard(tt.wait); w != tt.after || w.believed(tt.wait) != tt.believed {
+		if w.heard(tt.wait); w.always() != (tt.after.sane > 1) {
+			t.Errorf("%s: all refusals have waits: %v", tt.name, w.always())
+		}
+		if w != tt.after || w.believed(tt.wait) != tt.believed {
 			t.Errorf("%s: %+v, %v is believed; want %+v, %v", tt.name, w, w.believed(tt.wait), tt.after, tt.believed)
 		}
+	}
+	if w := (waits{sane: 9, silent: 1}); w.always() {
+		t.Error("all refusals have waits, though one had none")
 	}
 }

@@ -388,6 +388,9 @@ func (w *window) ended(v *view, b *block) bool {
 	}
 	switch bracket := w.high - w.low; {
 	case low > w.high && w.unit == attempts && !b.tested:
+		if w.otherUnit(v, b) {
+			break
+		}
 		if w.longer++; !w.few() && w.longer < 2 {
 			break
 		}
@@ -411,6 +414,24 @@ func (w *window) ended(v *view, b *block) bool {
 	w.preferUsual(v)
 	w.from = v.now
 	return true
+}
+
+// otherUnit counts the window in another unit, if in that one its length explains a block, and reports
+// whether it does. A block that ends somewhere in a long time would show little.
+func (w *window) otherUnit(v *view, b *block) bool {
+	if b.release-b.freedFrom() > time.Duration(settledLength*float64(w.high)) {
+		return false
+	}
+	for _, u := range [...]unit{cost, busy} {
+		if w.size[u] <= 0 || w.off[u] > w.off[w.unit]+doubtedUnit {
+			continue
+		}
+		if began := w.oldest(v, b, u, 1); b.freedFrom()-began <= w.high && b.release-began >= w.low {
+			w.unit = u
+			return true
+		}
+	}
+	return false
 }
 
 // preferUsual settles a length that is known roughly if it may be a usual one.
