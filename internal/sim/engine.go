@@ -41,6 +41,7 @@ type attempt struct {
 	pool          int32 // from 1; 0 without pools
 	limit         int32 // the limit that refused it, by its position; -1 for a block or none
 	slowed        bool
+	overloaded    bool
 	outcome       pacing.Outcome
 }
 
@@ -323,7 +324,7 @@ func (e *engine) arrive(now time.Duration, place uint32) {
 	m := &l.clients[a.client]
 	number := l.first + int(a.client)/max(1, len(e.s.Provider.Pools))
 	v := e.model.ArriveIn(now, number, m.pool, a.work.cost, a.total-2*a.uplink)
-	a.limit, a.slowed = int32(v.Index), v.Slow > 1
+	a.limit, a.slowed, a.overloaded = int32(v.Index), v.Slow > 1, v.Overloaded
 	a.outcome = e.outcome(v, a.outcome.Facts[:0])
 	a.outcome.Cost = a.work.cost
 	took := 2 * a.uplink

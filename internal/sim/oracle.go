@@ -95,6 +95,7 @@ func limitsOf(s *scenario.Scenario) *scenario.Scenario {
 	c := *s
 	c.Provider.Strangers, c.Provider.Penalty, c.Provider.Suspend = nil, nil, nil
 	c.Provider.Throttle = scenario.Throttle{Status: 429, RetryAfter: scenario.RetryNone, Headers: scenario.HeadersNone}
+	c.Provider.Faults = slices.DeleteFunc(slices.Clone(c.Provider.Faults), func(f scenario.Fault) bool { return f.Kind == scenario.Overload })
 	c.Provider.Limits = nil // those of pools are kept
 	for _, l := range s.Provider.Limits {
 		if l.Kind == scenario.Slowdown {

@@ -362,6 +362,35 @@ func TestTheInformedClientKnowsPools(t *testing.T) {
 	}
 }
 
+// TestAnOverloadThatNoPaceAvoids: one attempt in a hundred gets a 503. The clairvoyant client avoids
+// these, the informed one goes on, and the default law finds out that no pace avoids them.
+func TestAnOverloadThatNoPaceAvoids(t *testing.T) {
+	s, err := scenario.Parse("overload.yaml", []byte("name: overload\nhorizon: 20m\nowner: {ceiling: 50ms}\nprovider:\n"+
+		"  latency: {p50: 120ms, p99: 300ms}\n  faults: [{at: 0s, for: 20m, kind: overload, share: 0.01}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, n := 0.0, 12
+	for seed := range uint64(n) {
+		p, err := sim.NewPlayer(s, seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		informed, _, err := p.Informed()
+		if err != nil || informed.GoodputRatio == nil || *informed.GoodputRatio < 0.95 || *informed.GoodputRatio > 1 {
+			t.Errorf("seed %d: the informed client gets %v, %v; want .95 to 1", seed, show(informed.GoodputRatio), err)
+		}
+		r := run(t, s, sim.Options{Law: control.DefaultLaw, Seed: seed})
+		if r.Throttled > 0 || r.Attempts == r.Admitted {
+			t.Errorf("seed %d: %d throttled, %d of %d attempts admitted: an overload is no limit", seed, r.Throttled, r.Admitted, r.Attempts)
+		}
+		sum += *r.GoodputRatio
+	}
+	if t.Logf("%.3f of what a clairvoyant client is admitted", sum/float64(n)); sum < 0.6*float64(n) {
+		t.Errorf("%.3f of what a clairvoyant client is admitted, want 0.6", sum/float64(n))
+	}
+}
+
 // TestAConfiguredWindowEndsTheWait: with a window of 150 s, which is no usual one, and no wait in
 // the refusals, a client that knows of it never waits for much longer, and one that does not waits
 // for nearly two. A minute is found without that.

@@ -101,6 +101,11 @@ func (m *Model) faults() (v Verdict, ok bool) {
 		case scenario.Reset:
 			v.Reset = true
 			return v, false
+		case scenario.Overload:
+			if uniform(&m.overload) < f.Share {
+				v.Overloaded, v.Status = true, 503
+				return v, false
+			}
 		case scenario.Slow:
 			v.Slow *= scenario.SlowFactor
 		}

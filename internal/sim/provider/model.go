@@ -14,8 +14,8 @@
 //
 // # Order of decisions
 //
-// An attempt is checked in this order: suspension (403 forever); an outage (503) or reset
-// fault, which do not touch limits; the block of a penalty; and all limits, each of which
+// An attempt is checked in this order: suspension (403 forever); an outage, an overload (503)
+// or reset fault, which do not touch limits; the block of a penalty; and all limits, each of which
 // must admit. A refused attempt uses nothing, unless the scenario counts rejected attempts:
 // then every token bucket and window is charged as far as possible. Concurrency and busy
 // time are never charged for a refusal, since no work was done.
@@ -76,8 +76,8 @@ import (
 // Blocked is the [Verdict.Limit] of an attempt that was refused by a penalty's block.
 const Blocked = "penalty"
 
-// Verdict is the response to one attempt. Exactly one of Admitted, Throttled, Reset and
-// Suspended is true, or none for an outage.
+// Verdict is the response to one attempt. Exactly one of Admitted, Throttled, Reset, Suspended
+// and Overloaded is true, or none for an outage.
 type Verdict struct {
 	// Admitted: it succeeds. Its response comes after the whole latency, times Slow.
 	Admitted bool
@@ -87,6 +87,8 @@ type Verdict struct {
 	Reset bool
 	// Suspended: the account is suspended forever.
 	Suspended bool
+	// Overloaded: refused by an overload.
+	Overloaded bool
 	// Status is the HTTP status; 0 for a reset.
 	Status int
 	// RetryAfter is the advertised wait, rounded in the scenario's style, if HasRetryAfter
@@ -106,7 +108,7 @@ type Verdict struct {
 type Counts struct {
 	Admitted  int64 `json:"admitted"`
 	Throttled int64 `json:"throttled"`
-	// Failed counts those that met an outage, a reset or suspension.
+	// Failed counts those that met an outage, an overload, a reset or suspension.
 	Failed int64 `json:"failed"`
 }
 
@@ -130,6 +132,8 @@ type Model struct {
 	}
 	throttles history // for suspension
 	suspended bool
+
+	overload rand.PCG
 
 	changes []scenario.Change // with gradual changes as steps
 	factor  float64           // product of the changes so far
@@ -213,6 +217,7 @@ func NewAt(s *scenario.Scenario, seed uint64, start time.Time) (*Model, error) {
 		m.throttles.most = sus.Throttles
 	}
 	m.style = newDialect(s, m.limits)
+	m.overload = *rand.NewPCG(seed, streamOverload)
 	m.strangers.next = Never
 	if st := s.Provider.Strangers; st != nil {
 		m.strangers.rng = *rand.NewPCG(seed, streamStrangers)
@@ -232,7 +237,7 @@ func NewAt(s *scenario.Scenario, seed uint64, start time.Time) (*Model, error) {
 
 // Free returns the earliest instant at or after now at which an attempt of that cost and
 // busy time would be admitted if no stranger and no change of the limits came before. It
-// accounts for limits, blocks, outages and resets, and is [Never] for a suspended account.
+// accounts for limits, blocks, outages and resets, not for an overload, and is [Never] for a suspended account.
 // It has no visible effect apart from advancing the model to now.
 func (m *Model) Free(now time.Duration, cost float64, busy time.Duration) time.Duration {
 	return m.FreeIn(now, 0, cost, busy)
@@ -250,7 +255,7 @@ func (m *Model) FreeIn(now time.Duration, pool int, cost float64, busy time.Dura
 	for moved := true; moved; {
 		moved = false
 		for _, f := range m.cfg.Provider.Faults {
-			if f.Kind != scenario.Slow && f.Covers(at) {
+			if (f.Kind == scenario.Outage || f.Kind == scenario.Reset) && f.Covers(at) {
 				at, moved = f.At+f.For, true
 			}
 		}

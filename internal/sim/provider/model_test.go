@@ -103,6 +103,33 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+func TestAnOverloadRefusesAShareAtRandom(t *testing.T) {
+	m := model(t, `
+  limits: [{kind: fixed_window, limit: 9000, window: 1h}]
+  faults: [{at: 10s, for: 100s, kind: overload, share: 0.1}]`)
+	last, inRow := 0, 0
+	for i := range 12_000 {
+		at := time.Duration(i) * 10 * ms
+		if free := m.Free(at, 1, 0); free != at && m.Counts().Admitted < 9000 {
+			t.Fatalf("free at %s for %s: an overload delays nothing", free, at)
+		}
+		v := m.Arrive(at, 0, 1, 0)
+		if v.Overloaded != (v.Status == 503) || v.Overloaded && (v.Admitted || v.Throttled || v.HasRetryAfter || at < 10*time.Second || at >= 110*time.Second) {
+			t.Fatalf("at %s: %+v", at, v)
+		}
+		if v.Overloaded {
+			if last == i-1 {
+				inRow++
+			}
+			last = i
+		}
+	}
+	// Of 10,000 a tenth, of which a tenth follows another; refused ones use nothing.
+	if c := m.Counts(); c.Failed < 900 || c.Failed > 1100 || inRow < 60 || inRow > 140 || c.Admitted != 9000 || c.Throttled != 12_000-9000-c.Failed {
+		t.Errorf("%+v, %d failed after another that had failed", c, inRow)
+	}
+}
+
 func TestSlowdownAboveTheKneeRefusesNothing(t *testing.T) {
 	m := model(t, `
   limits: [{kind: slowdown, knee: 3/s, factor: 4}, {kind: concurrency, limit: 5}]

@@ -12,6 +12,7 @@ import (
 // streamClients on.
 const (
 	streamStrangers = 1
+	streamOverload  = 2
 	streamClients   = 1 << 16
 )
 

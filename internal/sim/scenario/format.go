@@ -153,7 +153,7 @@ func (f *formatter) provider(p *Provider) {
 		)
 	})
 	list(f, "faults", p.Faults, func(q Fault) string {
-		return fmt.Sprintf("{at: %s, for: %s, kind: %s}", figure.Duration(q.At), figure.Duration(q.For), q.Kind)
+		return group("at: "+figure.Duration(q.At), "for: "+figure.Duration(q.For), "kind: "+string(q.Kind), when(q.Share > 0, "share: %s", plain(q.Share)))
 	})
 }
 

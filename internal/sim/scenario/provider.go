@@ -294,16 +294,23 @@ func changes(root mapping, horizon time.Duration, kind WorkloadKind) []Change {
 func faults(root mapping, horizon time.Duration) []Fault {
 	var list []Fault
 	for _, n := range root.list("faults") {
-		m, ok := only(n, "at", "for", "kind")
+		m, ok := only(n, "at", "for", "kind", "share")
 		if !ok {
 			continue
 		}
 		m.require("at", "for", "kind")
-		list = append(list, Fault{
+		f := Fault{
 			At:   m.duration("at", 0, 0, horizon),
 			For:  m.duration("for", 0, time.Millisecond, MaxHorizon),
-			Kind: word(m, "kind", "", Outage, Slow, Reset),
-		})
+			Kind: word(m, "kind", "", Outage, Slow, Reset, Overload),
+		}
+		if f.Kind == Overload {
+			m.require("share")
+			f.Share = m.number("share", 0, 0, 1, true)
+		} else {
+			m.refuse("belongs to kind overload, not to "+string(f.Kind), "share")
+		}
+		list = append(list, f)
 	}
 	return list
 }

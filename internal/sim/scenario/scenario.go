@@ -460,6 +460,8 @@ const (
 	Slow FaultKind = "slow"
 	// Reset: connections are reset when an attempt arrives.
 	Reset FaultKind = "reset"
+	// Overload: a share of the attempts gets a 503, at random, however few arrive.
+	Overload FaultKind = "overload"
 )
 
 // SlowFactor is the factor by which a [Slow] fault multiplies latency.
@@ -470,6 +472,9 @@ type Fault struct {
 	At   time.Duration
 	For  time.Duration
 	Kind FaultKind
+	// Share is the part of the attempts that an [Overload] refuses, above 0 and at most 1; 0 for
+	// other kinds.
+	Share float64
 }
 
 // Covers reports whether the fault is active at an instant: from At inclusive to At+For

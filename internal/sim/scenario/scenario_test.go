@@ -54,6 +54,7 @@ provider:
     - {at: 10m, for: 30s, kind: outage}
     - {at: 20m, for: 1s, kind: slow}
     - {at: 0s, for: 1s, kind: reset}
+    - {at: 5m, for: 2m, kind: overload, share: 0.01}
 `
 
 // plain ignores how a rate was written.
@@ -101,6 +102,7 @@ func TestParseReadsEverything(t *testing.T) {
 				{At: 10 * time.Minute, For: 30 * time.Second, Kind: scenario.Outage},
 				{At: 20 * time.Minute, For: time.Second, Kind: scenario.Slow},
 				{At: 0, For: time.Second, Kind: scenario.Reset},
+				{At: 5 * time.Minute, For: 2 * time.Minute, Kind: scenario.Overload, Share: 0.01},
 			},
 		},
 	}
@@ -317,7 +319,11 @@ func TestEachProblemIsNamedWhereItIs(t *testing.T) {
 		{provider("faults: [{at: 1m, kind: outage}]"), "provider.faults[0].for: is missing; want "},
 		{provider("faults: [{at: 61m, for: 1s, kind: outage}]"), `3:17: provider.faults[0].at: is "61m"; want from 0s to 1h`},
 		{provider("faults: [{at: 1m, for: 0s, kind: outage}]"), `3:26: provider.faults[0].for: is "0s"; want from 1ms to 31d`},
-		{provider("faults: [{at: 1m, for: 1s, kind: fire}]"), `provider.faults[0].kind: is "fire"; want one of outage, slow, reset`},
+		{provider("faults: [{at: 1m, for: 1s, kind: fire}]"), `provider.faults[0].kind: is "fire"; want one of outage, slow, reset, overload`},
+		{provider("faults: [{at: 1m, for: 1s, kind: overload}]"), "provider.faults[0].share: is missing; want "},
+		{provider("faults: [{at: 1m, for: 1s, kind: overload, share: 1.5}]"), "provider.faults[0].share: is 1.5; want a number above 0 and at most 1"},
+		{provider("faults: [{at: 1m, for: 1s, kind: overload, share: 0}]"), "provider.faults[0].share: is 0; want a number above 0 and at most 1"},
+		{provider("faults: [{at: 1m, for: 1s, kind: slow, share: 0.5}]"), "provider.faults[0].share: belongs to kind overload, not to slow"},
 	}
 	for _, tt := range tests {
 		s, err := scenario.Parse("f.yaml", []byte(tt.src))

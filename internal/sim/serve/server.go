@@ -356,6 +356,8 @@ func refusedBy(v provider.Verdict) string {
 		return "suspended"
 	case v.Throttled:
 		return v.Limit
+	case v.Overloaded:
+		return string(scenario.Overload)
 	default:
 		return string(scenario.Outage)
 	}
