@@ -36,7 +36,7 @@ func (l *Law) ended(v *view) {
 	case l.holdPeriod(v): // the last blocks together show a window
 		explained = true
 	default:
-		byRate := b.overloaded && isRate(b.blamed) && b.paced && b.refusals == 1 && !b.long() && !b.exact
+		byRate := b.overloaded && hasLearned(b.blamed) && b.refusals == 1 && !b.long() && !b.exact
 		l.judge(v)
 		l.rateEnded(v)
 		l.seekStrays(v, byRate)
@@ -409,6 +409,9 @@ func first[T limit](l *Law) (found T) {
 
 func isFlight(x limit) bool { _, ok := x.(*flight); return ok }
 func isRate(x limit) bool   { _, ok := x.(*rate); return ok }
+
+// hasLearned reports whether a limit is a rate that has learned from a cycle at least.
+func hasLearned(x limit) bool { r, ok := x.(*rate); return ok && r.cycles > 0 }
 
 // remove drops the limits for which is returns true. After that the block is blamed on no limit.
 func (l *Law) remove(is func(limit) bool) {

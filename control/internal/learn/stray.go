@@ -120,7 +120,7 @@ func (l *Law) isStray(f refusal) bool {
 	return l.strays.refuse()
 }
 
-// seekStrays looks for strays after a block that was put down to a well-known rate, and goes back to
+// seekStrays looks for strays after a block that was put down to a rate that has learned from a cycle, and goes back to
 // the pace of before if there are some.
 func (l *Law) seekStrays(v *view, isolatedByRate bool) {
 	r := l.rate()

@@ -164,6 +164,36 @@ func TestThePaceOfBeforeStraysComesBack(t *testing.T) {
 	}
 }
 
+// A refusal for load at 100 s, of a rate that has learned from two cycles, and a canary that is admitted at 101 s.
+func TestWhichBlocksMayBeStrays(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*Law, *rate)
+		n    int // refusals in a row that may be strays; there was one
+	}{
+		{"over at the first canary", func(*Law, *rate) {}, 2},
+		{"of a rate with one cycle", func(_ *Law, r *rate) { r.cycles = 1 }, 2},
+		{"of a new rate", func(_ *Law, r *rate) { r.cycles = 0 }, 0},
+		{"a refusal for rate", func(l *Law, _ *rate) { l.block.overloaded = false }, 0},
+		{"another canary was refused", func(l *Law, _ *rate) { l.block.refusals = 2 }, 0},
+		{"a wait was advertised", func(l *Law, _ *rate) { l.block.exact = true }, 0},
+		{"a long block", func(l *Law, _ *rate) { l.block.release = 200 * sec }, 0},
+		{"no limit was blamed", func(l *Law, _ *rate) { l.block.blamed = nil }, 0},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		r := newRate(0, 15, 16)
+		r.cycles = 2
+		l.limits, l.strays.n, l.allAdmitted = []limit{r}, 1, 500
+		l.h, l.clock = *sentEvenly(100*sec, sec, 100), 101*sec
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: r, overloaded: true}
+		tt.do(l, r)
+		l.ended(l.view())
+		if l.strays.n != tt.n {
+			t.Errorf("%s: %d refusals in a row may be strays, want %d", tt.name, l.strays.n, tt.n)
+		}
+	}
+}
+
 // An overloaded provider answers one request in a hundred with 529, whatever the pace.
 func TestOverloadThatNoPaceAvoidsIsBorne(t *testing.T) {
 	none := func(time.Duration) bool { return true }
