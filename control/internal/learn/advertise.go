@@ -93,9 +93,9 @@ func (l *Law) advertisedExplains(f refusal) bool {
 	return found
 }
 
-// rare returns how many attempts have to be admitted until a refusal that an advertised limit
-// explains is a rare one, after so many refusals. It is the more, the longer the blocks are beyond what
-// the limit explains: then another pace may be worth more than all that it allows.
+// rare returns how many attempts have to be admitted since the last refusal that an advertised limit
+// explained, and so many refusals, for the next one to be rare. If each costs a block that is longer than
+// the limit explains, more have to be: then a slower pace than the limit allows is worth more.
 func (l *Law) rare(refused int) float64 {
 	beyond := max(l.penalty.length, l.beyond).Seconds()
 	return max(rareRefusal, rarePart*float64(refused), rareBlocks*beyond*l.block.pace)

@@ -77,8 +77,8 @@ func (b *block) newly(wait time.Duration) bool {
 	return wait > 0 && (b.refusals <= 2 || wait > 2*b.lastWait || wait < b.lastWait/2)
 }
 
-// tooShort reports whether advertised waits are no reason to send a canary: under a penalty, or if one is
-// suspected, the next one may lengthen it, and the last ones were refused after such waits.
+// tooShort reports whether advertised waits are too short to send a canary at their end: the last ones that
+// went then were refused, and under a penalty, or if one is suspected, the next one may lengthen it.
 func (l *Law) tooShort() bool {
 	b := &l.block
 	return l.named.short >= shortWaits && (l.penalty.on() || l.refuted > 0) && (b.refusals == 1 || b.wait <= penaltyLongest)

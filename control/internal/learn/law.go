@@ -111,7 +111,7 @@ type Law struct {
 	since       time.Duration // the same without blocks that held windows explain: a longer one may have begun then
 	lastRelease time.Duration // the last release, and the length of its block
 	lastBlock   time.Duration
-	beyond      time.Duration // how much longer it was than the advertised limit explains that it is put down to
+	beyond      time.Duration // how much longer that was than the advertised limit that refused explains
 	limited     bool          // the provider refuses with 429
 	named       waits         // how far those are right
 	refuted     int           // windows that were refuted
