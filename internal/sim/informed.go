@@ -255,7 +255,7 @@ func (b *informed) settle(now time.Duration, a *attempt) {
 	switch class := a.outcome.Class; {
 	case class.Success():
 		b.served(now, a)
-	case class == reason.Overloaded && a.overloaded: // no pace avoids it
+	case a.overloaded: // no pace avoids it
 	case class == reason.Lost, class == reason.Overloaded && a.limit < 0 && !b.blocked(a):
 		if h := &b.holds[0]; a.sent >= h.struck {
 			b.failures++

@@ -80,8 +80,7 @@ func (b *block) newly(wait time.Duration) bool {
 // tooShort reports whether advertised waits are too short to send a canary at their end: the last ones that
 // went then were refused, and under a penalty, or if one is suspected, the next one may lengthen it.
 func (l *Law) tooShort() bool {
-	b := &l.block
-	return l.named.short >= shortWaits && (l.penalty.on() || l.refuted > 0) && (b.refusals == 1 || b.wait <= penaltyLongest)
+	return l.named.short >= shortWaits && (l.penalty.on() || l.refuted > 0) && l.block.wait <= penaltyLongest
 }
 
 // predicted returns when the blamed limit predicts room, or now, and whether that limit is a

@@ -207,7 +207,6 @@ func TestAdvertisedWaitsMayBeTooShortForAPenalty(t *testing.T) {
 		{"one may", func(l *Law) {
 			l.penalty.length, l.named.short, l.block.refusals, l.block.wait = 10*time.Minute, 2, 2, penaltyLongest
 		}, false, 15 * time.Minute},
-		{"whatever the wait before the block was", func(l *Law) { l.penalty.length, l.named.short, l.block.wait = 10*time.Minute, 2, time.Hour }, false, 11 * time.Minute},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h, l.clock, l.allAdmitted = *sentEvenly(100*sec, sec, 100), 100*sec, 99

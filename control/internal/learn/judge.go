@@ -318,8 +318,8 @@ func (l *Law) holdWindow(v *view, b *block) {
 		return
 	}
 	high, from := b.release-b.from, v.now
-	began := v.h.newest(attempts, b.began, max(1, size[attempts]-l.lost()+1)) // refused attempts may count, and keep out others
-	low := max(b.lastRefused-max(b.from, began), time.Second)
+	oldest := v.h.newest(attempts, b.began, max(1, size[attempts]-l.lost()+1)) // refused attempts may count, and keep out others
+	low := max(b.lastRefused-max(b.from, oldest), time.Second)
 	if b.exact && !b.doubted {
 		low = max(low, high-waitError(high))
 		from += min(high/2, maxFold)

@@ -145,7 +145,7 @@ func TestCanariesThatAreRefusedAtTheEndOfAWaitAreCounted(t *testing.T) {
 		{"none", []time.Duration{0}, 0, 0},
 		{"one", []time.Duration{sec}, 1, 1},
 		{"two", []time.Duration{sec, 9 * sec}, 2, 2},
-		{"the rest of the first is none", []time.Duration{10 * sec, 9 * sec, 8 * sec}, 2, 2},
+		{"what is left of the first wait is no new one", []time.Duration{10 * sec, 9 * sec, 8 * sec}, 2, 2},
 		{"one that may have another unit", []time.Duration{48 * time.Hour}, 0, 0},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})

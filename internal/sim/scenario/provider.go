@@ -308,7 +308,7 @@ func faults(root mapping, horizon time.Duration) []Fault {
 			m.require("share")
 			f.Share = m.number("share", 0, 0, 1, true)
 		} else {
-			m.refuse("belongs to kind overload, not to "+string(f.Kind), "share")
+			m.refuse("belongs to kind overload", "share")
 		}
 		list = append(list, f)
 	}
