@@ -345,6 +345,7 @@ func TestParamsMayBeTheirBounds(t *testing.T) {
 		{control.Params{Phase: -1}, "phase is -1ns"},
 		{control.Params{Windows: []time.Duration{time.Minute, 0}}, "windows are [1m0s 0s]"},
 		{control.Params{Windows: []time.Duration{day + 1}}, "windows are [24h0m0.000000001s]"},
+		{control.Params{MaxRetryAfter: -1}, "max Retry-After is -1ns"},
 		{control.Params{Factor: -0.1}, "factor is -0.1"},
 	} {
 		if _, err := tt.p.Resolve(); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -352,7 +353,7 @@ func TestParamsMayBeTheirBounds(t *testing.T) {
 		}
 	}
 	p, err := control.Params{}.Resolve()
-	if want := (control.Params{Ceiling: 250 * ms, Initial: sec, Slowest: 10 * time.Minute, Step: 100 * ms, Factor: 0.5}); err != nil || !reflect.DeepEqual(p, want) {
+	if want := (control.Params{Ceiling: 250 * ms, Initial: sec, Slowest: 10 * time.Minute, MaxRetryAfter: 24 * time.Hour, Step: 100 * ms, Factor: 0.5}); err != nil || !reflect.DeepEqual(p, want) {
 		t.Errorf("by default %+v, %v, want %+v", p, err, want)
 	}
 	if law, err := control.New("", &p); err != nil || law.Name() != "cycle" {

@@ -19,7 +19,9 @@ type Cycle struct {
 }
 
 func newCycle(p *Params) Law {
-	return &Cycle{params: p, law: learn.New(learn.Config{Ceiling: p.Ceiling, Initial: p.Initial, Slowest: p.Slowest, Phase: p.Phase, Windows: p.Windows})}
+	return &Cycle{params: p, law: learn.New(learn.Config{
+		Ceiling: p.Ceiling, Initial: p.Initial, Slowest: p.Slowest, LongestWait: p.MaxRetryAfter, Phase: p.Phase, Windows: p.Windows,
+	})}
 }
 
 // Name is "cycle".

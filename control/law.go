@@ -126,6 +126,9 @@ type Params struct {
 	// minute for 60 a minute; at most 24 h. When attempts are refused, law "cycle" first
 	// takes the limit for one of such a length. Default: none.
 	Windows []time.Duration
+	// MaxRetryAfter is how much of a longer Retry-After is observed. Law "cycle" is told all of
+	// it, since one of days may be of hours in another unit. Default 24 h.
+	MaxRetryAfter time.Duration
 	// Step is what a success takes off the interval ("aimd"). Default 100 ms.
 	Step time.Duration
 	// Factor is what a throttle multiplies the rate by ("aimd"), in (0, 1). Default 0.5.
@@ -139,6 +142,8 @@ const (
 	DefaultSlowest = 10 * time.Minute
 	DefaultStep    = 100 * time.Millisecond
 	DefaultFactor  = 0.5
+
+	DefaultMaxRetryAfter = 24 * time.Hour
 )
 
 // Resolve fills in defaults, clamps the initial interval to the ceiling, and
@@ -149,6 +154,7 @@ func (p Params) Resolve() (Params, error) {
 	p.Step = cmp.Or(p.Step, DefaultStep)
 	p.Factor = cmp.Or(p.Factor, DefaultFactor)
 	p.Slowest = cmp.Or(p.Slowest, DefaultSlowest)
+	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, DefaultMaxRetryAfter)
 	p.Initial = max(p.Initial, p.Ceiling)
 	p.Slowest = max(p.Slowest, p.Initial)
 	switch {
@@ -162,6 +168,8 @@ func (p Params) Resolve() (Params, error) {
 		return p, fmt.Errorf("control: phase is %v, must not be negative", p.Phase)
 	case slices.ContainsFunc(p.Windows, func(d time.Duration) bool { return d <= 0 || d > 24*time.Hour }):
 		return p, fmt.Errorf("control: windows are %v, each must be above 0 and at most 24h", p.Windows)
+	case p.MaxRetryAfter < 0:
+		return p, fmt.Errorf("control: max Retry-After is %v, must not be negative", p.MaxRetryAfter)
 	case p.Step < 0:
 		return p, fmt.Errorf("control: step is %v, must not be negative", p.Step)
 	case !(p.Factor > 0 && p.Factor < 1):

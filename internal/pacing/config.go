@@ -37,7 +37,7 @@ type Config struct {
 // Defaults of [Config] that are not defined in another package.
 const (
 	DefaultJitterMax     = 150 * time.Millisecond
-	DefaultMaxRetryAfter = 24 * time.Hour
+	DefaultMaxRetryAfter = control.DefaultMaxRetryAfter
 	DefaultMaxPools      = 256
 )
 
@@ -52,7 +52,6 @@ type Rules struct {
 	tolerance            time.Duration
 	jitterMin, jitterMax time.Duration
 	maxInFlight          int
-	maxRetryAfter        time.Duration
 	breaker              breaker.Config
 	noBreaker            bool
 	passive              bool
@@ -67,13 +66,14 @@ func (c Config) Resolve() (*Rules, error) {
 	}
 	params, err := control.Params{
 		Ceiling: c.Ceiling, Initial: c.Initial, Step: c.Step, Factor: c.Factor, Windows: c.Windows, Phase: c.Phase,
+		MaxRetryAfter: c.MaxRetryAfter,
 	}.Resolve()
 	if err != nil {
 		return nil, err
 	}
 	r := &Rules{
 		law: c.Law, params: params, tolerance: max(c.Tolerance, 0), jitterMin: c.JitterMin, jitterMax: max(c.JitterMax, 0),
-		maxInFlight: c.MaxInFlight, maxRetryAfter: c.MaxRetryAfter, noBreaker: c.NoBreaker,
+		maxInFlight: c.MaxInFlight, noBreaker: c.NoBreaker,
 		passive: c.Passive, maxPools: c.MaxPools,
 	}
 	if r.breaker, err = c.Breaker.Resolve(); err != nil {
@@ -89,9 +89,6 @@ func (c Config) Resolve() (*Rules, error) {
 	if c.MaxPools == 0 {
 		r.maxPools = DefaultMaxPools
 	}
-	if c.MaxRetryAfter == 0 {
-		r.maxRetryAfter = DefaultMaxRetryAfter
-	}
 	switch {
 	case c.JitterMin < 0 || c.JitterMin > params.Ceiling:
 		return nil, fmt.Errorf("jitter minimum is %v, must be from 0 to the ceiling's interval of %v", c.JitterMin, params.Ceiling)
@@ -101,8 +98,6 @@ func (c Config) Resolve() (*Rules, error) {
 		return nil, fmt.Errorf("max in flight is %d, must not be negative", c.MaxInFlight)
 	case c.MaxPools < 0:
 		return nil, fmt.Errorf("max pools is %d, must not be negative", c.MaxPools)
-	case c.MaxRetryAfter < 0:
-		return nil, fmt.Errorf("max Retry-After is %v, must not be negative", c.MaxRetryAfter)
 	}
 	if _, err := control.New(c.Law, &r.params); err != nil {
 		return nil, err

@@ -156,7 +156,6 @@ func (c *Core) poolOf(pool *Pool) *Pool {
 // Settle learns from the outcome of an admitted attempt.
 func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	c.inFlight--
-	o.RetryAfter = min(o.RetryAfter, c.set.maxRetryAfter)
 	l := c.poolOf(t.pool)
 	var circuit breaker.Transition
 	if !c.set.noBreaker {

@@ -144,6 +144,10 @@ func TestCoreStepByStep(t *testing.T) {
 			{0, reason.None, 0, throttled(10 * 365 * 24 * time.Hour)},
 			{sec, reason.Cooldown, 24 * time.Hour, nil},
 		}},
+		{"a Retry-After of 30 hours and some seconds may be of another unit", pacing.Config{Law: "cycle"}, []step{
+			{0, reason.None, 0, throttled(30*time.Hour + 17*sec)},
+			{sec, reason.Cooldown, 118818700 * time.Microsecond, nil},
+		}},
 		{"a Retry-After beyond the bound is the bound", pacing.Config{MaxRetryAfter: time.Hour}, []step{
 			{0, reason.None, 0, throttled(2 * time.Hour)},
 			{sec, reason.Cooldown, time.Hour, nil},

@@ -212,15 +212,15 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 	return e
 }
 
-// believed returns how much of a wait requested by the provider to observe: a law may have
-// found that the provider uses a different unit.
+// believed returns how much of a wait requested by the provider to observe: at most what the
+// owner allows, and a law may have found that the provider uses a different unit.
 func (l *Pool) believed(c reason.Class, wait time.Duration) time.Duration {
 	if b, ok := l.law.(interface {
 		Believed(wait time.Duration) time.Duration
 	}); ok && c.Throttle() {
-		return b.Believed(wait)
+		wait = b.Believed(wait)
 	}
-	return wait
+	return min(wait, l.set.params.MaxRetryAfter)
 }
 
 // rest holds all attempts back until an instant.

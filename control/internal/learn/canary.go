@@ -19,7 +19,7 @@ func (l *Law) plan(f refusal) {
 	}
 	asked := f.wait + p.trip
 	wait := asked
-	if b.exact = b.newly(f.wait) && !l.tooShort(); !b.exact {
+	if b.exact = b.newly(f.wait) && !f.cut && !l.tooShort(); !b.exact {
 		wait = p.awaits(min(p.next(), l.latest()))
 	}
 	if f.wait > 0 {

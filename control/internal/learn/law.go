@@ -43,6 +43,8 @@ type Config struct {
 	// Ceiling is the shortest interval, Initial the one before any response, and Slowest
 	// the longest that is reported.
 	Ceiling, Initial, Slowest time.Duration
+	// LongestWait is how much of a longer advertised wait is observed, at most and by default a day.
+	LongestWait time.Duration
 	// Phase is the wall clock at instant 0, since the Unix epoch.
 	Phase time.Duration
 	// Windows are the lengths of the windows that the owner has configured limits for.
@@ -128,6 +130,9 @@ type Law struct {
 
 // New returns a law that has learned nothing.
 func New(cfg Config) *Law {
+	if cfg.LongestWait <= 0 || cfg.LongestWait > maxSilence {
+		cfg.LongestWait = maxSilence
+	}
 	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}
 	l.expect(cfg.Windows...)
 	l.ramp.every = float64(cfg.Initial)
@@ -151,9 +156,9 @@ func (l *Law) Answered() bool { return l.state != starting }
 // Waiting reports whether a refusal holds all attempts until the next canary.
 func (l *Law) Waiting() bool { return l.state == waiting }
 
-// Believed returns how much of an advertised wait to observe, after the refusal was
-// observed: all of it, unless it seems to have another unit.
-func (l *Law) Believed(wait time.Duration) time.Duration { return l.named.believed(wait) }
+// Believed returns how much of an advertised wait to observe, after the refusal was observed: all
+// of it, unless it seems to have another unit or is longer than the owner allows.
+func (l *Law) Believed(wait time.Duration) time.Duration { return min(l.named.believed(wait), l.cfg.LongestWait) }
 
 // Foretold reports whether a limit that was known before was nearly used up when the newest
 // block began; false before the first.
@@ -313,11 +318,11 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 		l.named.short++
 	}
 	if isCanary && b.doubted {
-		l.named.denied(o.RetryAfter)
-		b.refusals-- // as if it had waited from the start
+		l.named.denied(o.Now, o.RetryAfter)
+		b.refusals--     // as if it had waited from the start
 	}
-	var doubted bool
-	o.RetryAfter, doubted = l.readWait(o, isCanary)
+	var doubted, cut bool
+	o.RetryAfter, doubted, cut = l.readWait(o, isCanary)
 	if o.Sent <= l.epoch {
 		if o.Class == Refused {
 			b.resume = max(b.resume, o.Now+o.RetryAfter)
@@ -326,7 +331,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	}
 	l.epoch = o.Now
 	smooth(&l.trip, float64(min(o.Now-o.Sent, maxTrip)), 0.2)
-	f := refusal{sent: o.Sent, now: o.Now, others: l.out.others(o.Sent), cost: o.Estimate, wait: o.RetryAfter, dear: (l.lately - 1) / max(1e-9, l.vary), limited: o.Class == Refused}
+	f := refusal{sent: o.Sent, now: o.Now, others: l.out.others(o.Sent), cost: o.Estimate, wait: o.RetryAfter, cut: cut, dear: (l.lately - 1) / max(1e-9, l.vary), limited: o.Class == Refused}
 	if l.state != waiting && l.state != trying {
 		if l.isStray(f) {
 			return

@@ -58,6 +58,7 @@ type refusal struct {
 	opened    time.Duration // the release before it
 	cycle     float64       // attempts since then
 	wait      time.Duration
+	cut       bool    // the advertised wait is longer than that
 	dear      float64 // how much more than the mean the attempts before it cost, in mean deviations
 	limited   bool    // it names a limit as the cause
 }

@@ -242,14 +242,11 @@ const (
 	slowWindow = 5.0
 	// After a refused canary the next one is delayed by up to this part of the wait.
 	canaryApart = 0.25
-	// Such a wait, or a longer one, may be in milliseconds instead of seconds: the bound on
-	// advertised waits has cut it to a day. The first time, canaries find out.
-	unbelievable, millisPerSecond = 24 * time.Hour, 1000
+	// A wait that is longer than any penalty, and does not end within usualEnd of an instant at which
+	// a usual window ends, may be in milliseconds instead of seconds. The first time, a canary finds out.
+	usualEnd, millisPerSecond = 5 * time.Second, 1000
 	// After saneWaits other waits one is not doubted that is at most farLonger times as long.
 	saneWaits, farLonger = 2, 60
-	// So may one that is longer than any penalty and does not end within this time of an
-	// instant at which a usual window ends.
-	usualEnd = 5 * time.Second
 	// If an advertised limit is used up whenever a canary arrives, others use it: the next
 	// canary waits at most this long, or twice the time until all units have returned. After
 	// every second refusal it waits twice as long, up to the maximum.

@@ -10,7 +10,9 @@ type waits struct {
 	silent  int           // blocks of a limit whose refusal advertised none
 	sane    int           // blocks with a plausible wait
 	longest time.Duration // of those waits
-	tried   time.Duration // when the next canary of a wait that may have been cut goes
+	asked   time.Duration // by the first refusal of the block, or the newest one since a wait is doubted
+	askedAt time.Duration // and when
+	tried   time.Duration // the least that a canary of a doubted wait waits for, after others that were refused
 	// lengthened says that attempts of a burst were refused with longer and longer waits, the
 	// newest of which is longer than any penalty and ends at no usual instant.
 	lengthened bool
@@ -18,24 +20,26 @@ type waits struct {
 	shortest   time.Duration // in the refusals of this burst
 }
 
-// readWait returns how much of the wait that a refusal advertises to observe, and whether its next
-// canary finds out if that is right.
-func (l *Law) readWait(o Outcome, isCanary bool) (wait time.Duration, doubted bool) {
+// readWait returns how much of the wait that a refusal advertises to observe, whether its next
+// canary finds out if that is right, and whether it is longer than the owner allows.
+func (l *Law) readWait(o Outcome, isCanary bool) (wait time.Duration, doubted, cut bool) {
 	w, fresh := &l.named, o.Sent > l.epoch // else it was in flight when another was refused
 	odd := w.unit == 0 && o.RetryAfter > penaltyLongest && !w.trusts(o.RetryAfter) && !l.ends(o.Now, o.RetryAfter)
 	if fresh && !isCanary {
 		w.odd = odd
-		w.heard(o.RetryAfter)
+		w.heard(o.Now, o.RetryAfter)
 	}
 	if fresh || o.RetryAfter < w.shortest {
 		w.shortest = o.RetryAfter
 	}
 	w.lengthened = odd && !fresh && o.RetryAfter > w.shortest+w.shortest/4
-	return min(w.believed(o.RetryAfter), maxSilence), w.doubts(o.RetryAfter)
+	wait = w.believed(o.RetryAfter)
+	return min(wait, l.cfg.LongestWait), w.doubts(o.RetryAfter), wait > l.cfg.LongestWait
 }
 
 // heard records the wait in the first refusal of a block.
-func (w *waits) heard(wait time.Duration) {
+func (w *waits) heard(now, wait time.Duration) {
+	w.asked, w.askedAt = wait, now
 	if wait >= time.Second && !w.doubts(wait) {
 		w.sane++
 		w.longest = max(w.longest, wait)
@@ -53,58 +57,65 @@ func (w *waits) trusts(wait time.Duration) bool {
 }
 
 // believed returns how much of a wait to observe. For the first doubtful wait that is what
-// it would be in the other unit, or the length of a long penalty if it may have been cut or
-// a burst has lengthened it; then a canary finds out.
+// it would be in the other unit, or the length of a long penalty if a burst has lengthened it;
+// then a canary finds out.
 func (w *waits) believed(wait time.Duration) time.Duration {
 	switch {
-	case w.lengthened, w.doubts(wait) && wait >= unbelievable:
-		return max(penaltyLongest, w.tried)
+	case w.lengthened:
+		return penaltyLongest
 	case w.doubts(wait):
-		return max(firstCanary, wait/millisPerSecond+wait/millisPerSecond/10)
+		return max(firstCanary, wait/millisPerSecond+wait/millisPerSecond/10, w.tried)
 	case w.unit > 0:
 		return time.Duration(float64(wait) / w.unit)
 	}
 	return wait
 }
 
-// denied records that there was no room when the canary of a doubted wait went: it was right. Of
-// one that may have been cut this shows little, so that the next canary goes four times later.
-func (w *waits) denied(wait time.Duration) {
-	w.tried = 4 * max(penaltyLongest, w.tried)
-	if wait < unbelievable || w.tried >= unbelievable {
+// denied records that there was no room when the canary of a doubted wait went, and what is left of the
+// wait. If that became less in the time since, the wait was right. If it became less much faster, it is of
+// another unit. If it did not, somebody cuts waits: then a canary goes twice as late, until a day has passed.
+func (w *waits) denied(now, wait time.Duration) {
+	passed, less := now-w.askedAt, w.asked-wait
+	switch {
+	case w.asked > longestUsual && less > 2*passed:
+	case w.asked > longestUsual && less < passed/2 && w.tried < longestUsual/2:
+		w.tried = 2 * w.believed(wait)
+	default:
 		w.unit = 1
 	}
+	w.asked, w.askedAt = wait, now
 }
 
-// doubts reports whether a wait may have another unit: it is so long that it may have been
-// cut, or too long for a penalty and ends when no usual window does.
+// doubts reports whether a wait may have another unit: it is too long for a penalty and ends when
+// no usual window does.
 func (w *waits) doubts(wait time.Duration) bool {
-	return w.unit == 0 && !w.trusts(wait) && (wait >= unbelievable || w.odd && wait > penaltyLongest)
+	return w.unit == 0 && !w.trusts(wait) && w.odd && wait > penaltyLongest
 }
 
-// ends reports whether a wait from now is one that providers mean: a whole number of
-// minutes, of quarters of an hour if it is longer than one, a round number of seconds such as 5000, or until a usual window ends
-// that began with the clock, with the first attempt or at the last release.
+// ends reports whether a wait from now is one that providers mean: a whole number of minutes, of
+// quarters of an hour if it is longer than one, at most a day, but not of thousands of seconds, or until a usual window ends
+// that began with the clock, with the first attempt or at the last release. None ends later than after its
+// length, but a long one may end with any hour of the clock: with the day of another time zone.
 func (l *Law) ends(now, wait time.Duration) bool {
+	if wait > longestUsual+time.Second {
+		return false // to doubt it costs little in comparison
+	}
 	near := func(d, length time.Duration) bool { return (d - length).Abs() <= usualEnd }
+	multiple := func(of time.Duration) bool { return (wait+time.Second)%of <= 2*time.Second } // dates have whole seconds
 	whole := time.Minute
 	if wait > time.Hour+time.Second {
 		whole = time.Hour / 4
 	}
-	for _, round := range [...]time.Duration{whole, 10_000 * time.Second, 1000 * time.Second} {
-		if (wait+time.Second)%round <= 2*time.Second { // dates have whole seconds
-			return true
-		}
-		if round > whole && wait > round {
-			break
-		}
+	if multiple(whole) && !multiple(millisPerSecond*time.Second) {
+		return true
 	}
 	for _, u := range l.likely.lengths() {
 		if u < penaltyLongest {
 			continue
 		}
 		end := now + wait
-		if since := (end + l.cfg.Phase + usualEnd) % u; since <= 2*usualEnd || near(wait, u) || near(end-l.began, u) || near(end-l.freed, u) {
+		since := (end + l.cfg.Phase + usualEnd) % u
+		if byClock := since <= 2*usualEnd && (u == time.Hour || wait <= u); byClock || near(wait, u) || near(end-l.began, u) || near(end-l.freed, u) {
 			return true
 		}
 	}

@@ -16,21 +16,20 @@ func TestAnImplausibleWaitIsTested(t *testing.T) {
 		unit  float64         // stored for a warm start
 	}{
 		{"almost a day is believed", []time.Duration{24*time.Hour - sec}, 1, 24*time.Hour - sec, 0, 0},
-		{"a day may be the rest of more, and costs a canary", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 1, 1},
-		{"or 15 minutes", []time.Duration{24 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
-		{"a longer one that is true costs four canaries", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 4, 1},
-		{"but one alone", []time.Duration{30 * time.Hour, 40 * time.Hour}, 1, 40 * time.Hour, 4, 1},
-		{"one of another unit costs 15 minutes", []time.Duration{48 * time.Hour}, millisPerSecond, 15 * time.Minute, 0, millisPerSecond},
-		{"or an hour and a quarter, if more of it was cut", []time.Duration{1000 * time.Hour}, millisPerSecond, 75 * time.Minute, 1, millisPerSecond},
-		{"those after it cost what they mean", []time.Duration{48 * time.Hour, 300 * sec}, millisPerSecond, 300 * ms, 0, millisPerSecond},
+		{"so is a day", []time.Duration{24 * time.Hour}, 1, 24 * time.Hour, 0, 0},
+		{"30 hours cost a canary, and another after a day", []time.Duration{30 * time.Hour}, 1, 30 * time.Hour, 2, 1},
+		{"but one alone", []time.Duration{20*time.Hour + 17*sec, 21*time.Hour + 17*sec}, 1, 21*time.Hour + 17*sec, 1, 1},
+		{"and little if it has another unit", []time.Duration{48*time.Hour + 17*sec}, millisPerSecond, 190_098 * ms, 0, millisPerSecond},
+		{"however long it is", []time.Duration{1000*time.Hour + 17*sec}, millisPerSecond, 3_960_018 * ms, 0, millisPerSecond},
+		{"those after it cost what they mean", []time.Duration{48*time.Hour + 17*sec, 300 * sec}, millisPerSecond, 300 * ms, 0, millisPerSecond},
 		{"an hour and a half is believed", []time.Duration{90 * time.Minute}, 1, 90 * time.Minute, 0, 0},
 		{"any number of seconds is, if penalties are as long", []time.Duration{877 * sec}, 1, 877 * sec, 0, 0},
 		{"a longer one that no window explains costs a canary", []time.Duration{4217 * sec}, 1, 4217 * sec, 1, 1},
 		{"but one alone, too", []time.Duration{4217 * sec, 5003 * sec}, 1, 5003 * sec, 1, 1},
 		{"or little, if it has another unit", []time.Duration{4217 * sec}, millisPerSecond, 4638 * ms, 0, millisPerSecond},
 		{"as do those after it", []time.Duration{4217 * sec, 93 * sec}, millisPerSecond, 93 * ms, 0, millisPerSecond},
-		{"after two that can be believed it is believed", []time.Duration{48 * time.Minute, sec, 48 * time.Hour}, 1, 48 * time.Hour, 0, 0},
-		{"unless it is far longer", []time.Duration{sec, 17 * time.Minute, 48 * time.Hour}, 1, 48 * time.Hour, 4, 1},
+		{"after two that can be believed it is believed", []time.Duration{48 * time.Minute, sec, 20*time.Hour + 17*sec}, 1, 20*time.Hour + 17*sec, 0, 0},
+		{"unless it is far longer", []time.Duration{sec, 17 * time.Minute, 20*time.Hour + 17*sec}, 1, 20*time.Hour + 17*sec, 1, 1},
 		{"twelve hours and ten minutes may have another unit", []time.Duration{21 * sec, 12 * sec, 43_800 * sec}, millisPerSecond, 43_800 * ms * 11 / 10, 0, millisPerSecond},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -70,10 +69,15 @@ func TestUsualWindowsExplainALongWait(t *testing.T) {
 		{"an hour", time.Hour, true},
 		{"more than an hour in minutes", 61 * time.Minute, false},
 		{"in quarters of an hour", 75 * time.Minute, true},
-		{"days", 48 * time.Hour, true},
-		{"thousands of seconds", 5000 * sec, true},
-		{"tens of thousands", 20_000 * sec, true},
-		{"eleven thousand, which may be milliseconds", 11_000 * sec, false},
+		{"a day", 24*time.Hour + sec, true},
+		{"and more", 24*time.Hour + sec + ms, false},
+		{"days", 48 * time.Hour, false},
+		{"thousands of seconds, which may be milliseconds", 5000 * sec, false},
+		{"and are quarters of an hour, too", 18_000 * sec, false},
+		{"or minutes", 3000 * sec, false},
+		{"until an hour of the clock, as with the day of another time zone", 13*time.Hour - 400*sec - now, true},
+		{"until a quarter of one", 13*time.Hour - 15*time.Minute - 400*sec - now, false},
+		{"until half past an hour, which no window ends with that is so long", 90*time.Minute - 400*sec - now, false},
 		{"minutes by a date, which has whole seconds", 17*time.Minute - 600*ms, true},
 		{"until an hour after the first attempt", time.Hour + 100*sec - now, true},
 		{"until a day after the last release", 24*time.Hour + 507*sec - now, true},
@@ -146,7 +150,7 @@ func TestCanariesThatAreRefusedAtTheEndOfAWaitAreCounted(t *testing.T) {
 		{"one", []time.Duration{sec}, 1, 1},
 		{"two", []time.Duration{sec, 9 * sec}, 2, 2},
 		{"what is left of the first wait is no new one", []time.Duration{10 * sec, 9 * sec, 8 * sec}, 2, 2},
-		{"one that may have another unit", []time.Duration{48 * time.Hour}, 0, 0},
+		{"one that may have another unit", []time.Duration{48*time.Hour + 17*sec}, 0, 0},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		now := time.Duration(0)
@@ -172,6 +176,38 @@ func TestCanariesThatAreRefusedAtTheEndOfAWaitAreCounted(t *testing.T) {
 	}
 }
 
+// A doubted wait was refused when its canary went, 100 s after the refusal.
+func TestADoubtedWaitThatIsRight(t *testing.T) {
+	const day, past = 24 * time.Hour, 31 * 24 * time.Hour / 1000 * 11 / 10
+	odd := func(asked, tried time.Duration) waits { return waits{odd: true, asked: asked, tried: tried} }
+	for _, tt := range []struct {
+		name        string
+		before      waits
+		wait        time.Duration // that the canary's refusal advertises
+		unit        float64
+		tried, next time.Duration // what a canary waits for at least, and how long until the next one goes
+	}{
+		{"as much less is left as time has passed", odd(31*day, 0), 31*day - 100*sec, 1, 0, 31*day - 100*sec},
+		{"a little less", odd(31*day, 0), 31*day - 50*sec, 1, 0, 31*day - 50*sec},
+		{"as much as before, so it may have been cut", odd(31*day, 0), 31 * day, 0, 2 * past, 2 * past},
+		{"almost", odd(31*day, 0), 31*day - 49*sec, 0, 2 * (past - 53900*time.Microsecond), 2 * (past - 53900*time.Microsecond)},
+		{"the second time, too", odd(31*day, 2*past), 31 * day, 0, 4 * past, 4 * past},
+		{"the next canary would go after a day", odd(31*day, day/2), 31 * day, 1, day / 2, 31 * day},
+		{"far less, as in another unit", odd(31*day, 0), 30 * day, 0, 0, 30 * day / 1000 * 11 / 10},
+		{"twice as much less", odd(31*day, 0), 31*day - 200*sec, 1, 0, 31*day - 200*sec},
+		{"a day is not cut", odd(day, 0), day, 1, 0, day},
+		{"nor of another unit", odd(day, 0), day / 2, 1, 0, day / 2},
+	} {
+		w := tt.before
+		w.denied(100*sec, tt.wait)
+		want := tt.before
+		want.unit, want.tried, want.asked, want.askedAt = tt.unit, tt.tried, tt.wait, 100*sec
+		if got := w.believed(tt.wait); w != want || got != tt.next {
+			t.Errorf("%s: %+v, %v is believed; want %+v, %v", tt.name, w, got, want, tt.next)
+		}
+	}
+}
+
 func TestWhichWaitsAreBelieved(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -182,11 +218,11 @@ func TestWhichWaitsAreBelieved(t *testing.T) {
 		{"a plausible wait", waits{}, waits{sane: 1, longest: sec}, sec, sec},
 		{"a shorter one says nothing", waits{}, waits{}, sec - 1, sec - 1},
 		{"a shorter one than before", waits{sane: 1, longest: 2 * sec}, waits{sane: 2, longest: 2 * sec}, sec, sec},
-		{"after two plausible ones a long one is believed", waits{sane: 2, longest: 2000 * sec}, waits{sane: 3, longest: unbelievable}, unbelievable, unbelievable},
-		{"after one it is not", waits{sane: 1, longest: 2000 * sec}, waits{sane: 1, longest: 2000 * sec}, unbelievable, penaltyLongest},
-		{"nor is one that is far longer", waits{sane: 2, longest: 1439 * sec}, waits{sane: 2, longest: 1439 * sec}, unbelievable, penaltyLongest},
-		{"a day", waits{sane: 1}, waits{sane: 1}, unbelievable, penaltyLongest},
-		{"almost a day", waits{}, waits{sane: 1, longest: unbelievable - sec}, unbelievable - sec, unbelievable - sec},
+		{"after two plausible ones a long one is believed", waits{sane: 2, longest: 2000 * sec}, waits{sane: 3, longest: 24 * time.Hour}, 24 * time.Hour, 24 * time.Hour},
+		{"though it is odd", waits{sane: 2, longest: 2000 * sec, odd: true}, waits{sane: 3, longest: 24 * time.Hour, odd: true}, 24 * time.Hour, 24 * time.Hour},
+		{"after one such an odd one is not", waits{sane: 1, longest: 2000 * sec, odd: true}, waits{sane: 1, longest: 2000 * sec, odd: true}, 24 * time.Hour, 95040 * ms},
+		{"nor is one that is far longer", waits{sane: 2, longest: 1439 * sec, odd: true}, waits{sane: 2, longest: 1439 * sec, odd: true}, 24 * time.Hour, 95040 * ms},
+		{"a day", waits{}, waits{sane: 1, longest: 24 * time.Hour}, 24 * time.Hour, 24 * time.Hour},
 		{"an odd quarter of an hour", waits{odd: true}, waits{odd: true, sane: 1, longest: penaltyLongest}, penaltyLongest, penaltyLongest},
 		{"an odd one that is longer", waits{odd: true}, waits{odd: true}, 2000 * sec, 2200 * ms},
 		{"which is hardly longer", waits{odd: true}, waits{odd: true}, 901 * sec, sec},
@@ -195,7 +231,8 @@ func TestWhichWaitsAreBelieved(t *testing.T) {
 		{"a burst has lengthened it", waits{lengthened: true, unit: 1}, waits{lengthened: true, unit: 1, sane: 1, longest: 2000 * sec}, 2000 * sec, penaltyLongest},
 	} {
 		w := tt.before
-		if w.heard(tt.wait); w.always() != (tt.after.sane > 1) {
+		tt.after.asked = tt.wait
+		if w.heard(0, tt.wait); w.always() != (tt.after.sane > 1) {
 			t.Errorf("%s: all refusals have waits: %v", tt.name, w.always())
 		}
 		if w != tt.after || w.believed(tt.wait) != tt.believed {
