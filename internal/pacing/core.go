@@ -159,7 +159,7 @@ func (c *Core) Settle(now time.Duration, t Ticket, o Outcome) Effects {
 	l := c.poolOf(t.pool)
 	var circuit breaker.Transition
 	if !c.set.noBreaker {
-		circuit = l.circuit.Settle(&c.set.breaker, now, t.circuit, l.health(o.Class))
+		circuit = l.circuit.Settle(&c.set.breaker, now, t.circuit, l.health(now, t.sent, o.Class))
 	}
 	if t.permit != 0 {
 		c.submit(now, &t, &o)

@@ -62,8 +62,25 @@ func TestConcurrentRefusalsForLoadCountOnce(t *testing.T) {
 			t.Fatalf("refusal %d: %+v", i, fx.Circuit)
 		}
 	}
+	// Refusals that are late, when an admitted canary has ended the block, do not count either.
+	tickets = nil
+	now := 40 * sec
+	for range 10 {
+		now = core.Ask(now, pacing.Attempt{Ready: now, Cost: 1}).At
+		tickets = append(tickets, send(now))
+	}
+	core.Settle(now+sec, tickets[0], pacing.Outcome{Class: reason.Overloaded})
+	now = core.Ask(now+sec, pacing.Attempt{Ready: now + sec, Cost: 1}).At
+	core.Settle(now+sec, send(now), pacing.Outcome{Class: reason.OK})
+	for i, ticket := range tickets[1:] {
+		fx := core.Settle(now+2*sec+time.Duration(i)*ms, ticket, pacing.Outcome{Class: reason.Overloaded})
+		if fx.Circuit.Moved() {
+			t.Fatalf("late refusal %d: %+v", i, fx.Circuit)
+		}
+	}
 	// If canaries are refused one after another, the provider is down.
-	now, opened := 4*sec, false
+	now += 4 * sec
+	opened := false
 	for range 8 {
 		d := core.Ask(now, pacing.Attempt{Ready: now, Cost: 1})
 		now = max(now, d.At)

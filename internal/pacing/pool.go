@@ -25,6 +25,8 @@ type Pool struct {
 	report   rateReport
 	heard    []control.Fact // the advertised limits
 
+	overloaded time.Duration // when the last refusal for load came that counted as a failure
+
 	cooldownWhy reason.Pressure
 	pushed      reason.Pressure // why the last throttle happened
 	answered    bool            // a response has been received
@@ -233,17 +235,18 @@ func (l *Pool) rest(until time.Duration, why reason.Pressure) {
 // health returns what a class says about the provider's health. A refusal for rate says
 // nothing: pacing handles it, and a breaker on top would only delay recovery.
 //
-// Neither does a refusal for load while the law waits after a refusal: attempts in flight
-// then meet the same refusal, and a limit on attempts in flight that is answered with 503
-// would open the circuit each time.
-func (l *Pool) health(c reason.Class) breaker.Result {
+// Neither does a refusal for load of an attempt that was in flight when another was refused so, or
+// while the law waits: they meet the same refusal, and a limit that is answered with 503 would open
+// the circuit each time.
+func (l *Pool) health(now, sent time.Duration, c reason.Class) breaker.Result {
 	switch c {
 	case reason.OK, reason.Rejected:
 		return breaker.Success
 	case reason.Overloaded:
-		if l.Waiting() {
+		if l.Waiting() || sent < l.overloaded {
 			return breaker.Neutral
 		}
+		l.overloaded = now
 		return breaker.Failure
 	case reason.Failed, reason.Lost:
 		return breaker.Failure

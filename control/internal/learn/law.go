@@ -158,7 +158,9 @@ func (l *Law) Waiting() bool { return l.state == waiting }
 
 // Believed returns how much of an advertised wait to observe, after the refusal was observed: all
 // of it, unless it seems to have another unit or is longer than the owner allows.
-func (l *Law) Believed(wait time.Duration) time.Duration { return min(l.named.believed(wait), l.cfg.LongestWait) }
+func (l *Law) Believed(wait time.Duration) time.Duration {
+	return min(l.named.believed(wait), l.cfg.LongestWait)
+}
 
 // Foretold reports whether a limit that was known before was nearly used up when the newest
 // block began; false before the first.
@@ -319,7 +321,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	}
 	if isCanary && b.doubted {
 		l.named.denied(o.Now, o.RetryAfter)
-		b.refusals--     // as if it had waited from the start
+		b.refusals-- // as if it had waited from the start
 	}
 	var doubted, cut bool
 	o.RetryAfter, doubted, cut = l.readWait(o, isCanary)

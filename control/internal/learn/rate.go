@@ -56,10 +56,10 @@ func newRate(now time.Duration, low, high float64) *rate {
 // plan starts a new climb from low.
 func (r *rate) plan(now time.Duration) {
 	span := math.Log(max(1.001, r.high/r.low))
-	if r.spaced {
+	price := r.worth()
+	if r.spaced && r.price <= fullPrice { // a penalty sets the whole bracket
 		span = max(span, r.step)
 	}
-	price := r.worth()
 	if r.price > fullPrice && r.cycles > 1 {
 		price *= punishedSlower
 	}

@@ -223,6 +223,11 @@ func TestUnderAPenaltyAKnownBracketIsClimbedSlowly(t *testing.T) {
 		if math.Abs(r.stretch/tt.want-1) > 0.01 {
 			t.Errorf("at a price of %v after %d cycles: %.0f attempts, want %.0f", tt.price, tt.cycles, r.stretch, tt.want)
 		}
+		if r.spaced, r.step = true, 2; tt.price > fullPrice { // a penalty sets the bracket, whatever the last climbs were
+			if r.plan(0); math.Abs(r.stretch/tt.want-1) > 0.01 {
+				t.Errorf("at a price of %v after %d cycles, with a step of 2: %.0f attempts, want %.0f", tt.price, tt.cycles, r.stretch, tt.want)
+			}
+		}
 	}
 }
 

@@ -200,6 +200,7 @@ func (w *window) answered(v *view) {
 			w.size[u] *= 1.25
 		}
 		w.raise = 1.25 / 1.2
+		w.proven = amounts{}
 	}
 }
 
@@ -378,6 +379,10 @@ func (w *window) ended(v *view, b *block) bool {
 			return true
 		}
 		return false
+	}
+	if b.tested && w.settled() { // the size is not known exactly, and so the bounds are not
+		w.doubts = 0
+		return true
 	}
 	w.lone, w.doubts = false, 0
 	if high >= w.low && high < w.high {

@@ -547,6 +547,25 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 			t.Errorf("%s: agrees %v, %s; want %v, %s", tt.name, agrees, got, tt.agrees, tt.want)
 		}
 	}
+	for _, tt := range []struct {
+		name               string
+		low, last, release time.Duration // the shortest that it may be, and the two canaries as above
+		agrees             bool
+		wantLow, wantHigh  time.Duration
+	}{
+		{"it is not known", 18 * sec, 18500 * ms, 19500 * ms, true, 18500 * ms, 19500 * ms},
+		{"it is known", 19300 * ms, 18500 * ms, 19500 * ms, true, 19300 * ms, 20 * sec},
+		{"it is known and contradicted", 19300 * ms, 10 * sec, 14 * sec, false, 19300 * ms, 20 * sec},
+	} {
+		w := known
+		w.low = tt.low
+		b := &block{tested: true, began: 100 * sec, noticed: 100 * sec, lastRefused: 98100*ms + tt.last, release: 98100*ms + tt.release, refusals: 1}
+		v := &view{now: b.release, h: sentEvenly(100*sec, 100*ms, 200), mean: amounts{1, 1, 0}}
+		if agrees := w.ended(v, b); agrees != tt.agrees || w.low != tt.wantLow || w.high != tt.wantHigh {
+			t.Errorf("after a test of its size, where the length is one of which %s: agrees %v, %v to %v; want %v, %v to %v",
+				tt.name, agrees, w.low, w.high, tt.agrees, tt.wantLow, tt.wantHigh)
+		}
+	}
 	w := window{lone: true, low: 18 * sec, high: 20 * sec, size: amounts{20, 20, 0}}
 	if w.shorter(&view{now: 50 * sec, h: sentEvenly(100*sec, sec, 100)}, &block{began: 40 * sec}, 3*sec, 6*sec); w.low != 3*sec || w.high != 6*sec || w.floor != sec || w.from != 50*sec || w.size != (amounts{6, 6, 0}) {
 		t.Errorf("a shorter window: %+v", w)
@@ -672,7 +691,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 		{"a test goes on", window{untested: 3, raise: 1.1}, 100, 0, 1.1 * 1.0015, 100, 70, 4},
 		{"if it is used", window{untested: 3, raise: 1.1}, 80, 0, 1.1, 100, 70, 4},
 		{"up to so much", window{untested: 3, raise: 1.298}, 120, 0, 1.298 * 1.0015, 100, 70, 4},
-		{"then the size is raised", window{untested: 3, raise: 1.299}, 120, 0, 1.25 / 1.2, 125, 70, 4},
+		{"then the size is raised for good", window{untested: 3, raise: 1.299}, 120, 0, 1.25 / 1.2, 125, 0, 4},
 		{"a raised size is trusted after ten times as many", window{untested: 1000}, 10, 0, 1, 100, 0, 1001},
 		{"not before", window{untested: 999}, 10, 0, 1, 100, 70, 1000},
 	} {
