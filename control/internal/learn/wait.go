@@ -101,7 +101,12 @@ func (l *Law) ends(now, wait time.Duration) bool {
 		return false // to doubt it costs little in comparison
 	}
 	near := func(d, length time.Duration) bool { return (d - length).Abs() <= usualEnd }
-	multiple := func(of time.Duration) bool { return (wait+time.Second)%of <= 2*time.Second } // dates have whole seconds
+	multiple := func(of time.Duration) bool {
+		if wait%time.Second == 0 {
+			return wait%of == 0
+		}
+		return (wait+time.Second)%of < 2*time.Second // a date has whole seconds, and now has not
+	}
 	whole := time.Minute
 	if wait > time.Hour+time.Second {
 		whole = time.Hour / 4
