@@ -155,7 +155,7 @@ func (p *canaryPlan) afterCanary() time.Duration {
 	}
 	if !p.punished {
 		lengths := p.likely.lengths()
-		if w := p.minute(low); w < best { // rather than when a shorter one ends
+		if w := p.mostLikely(low); w < best { // rather than when a shorter one ends
 			best, p.aimed, lengths = w, true, p.likely.configured()
 		}
 		for _, u := range lengths {
@@ -178,17 +178,18 @@ func (p *canaryPlan) afterCanary() time.Duration {
 // of a window.
 func late(length, trip time.Duration) time.Duration { return trip + length/500 }
 
-// minute returns the wait until a minute has passed since the first attempt, if no block was long
-// yet and that is not too soon after a wait of low; else never.
-func (p *canaryPlan) minute(low time.Duration) time.Duration {
+// mostLikely returns the wait until the next of the most likely windows ends that began with the first
+// attempt, if no block was long yet and that is not too soon after a wait of low; else never.
+func (p *canaryPlan) mostLikely(low time.Duration) time.Duration {
 	if !p.first || p.count < minAimed {
 		return never
 	}
-	w := p.passed(time.Minute) - p.now
-	if w < max(firstCanary, p.penalty, low/minuteSooner) {
-		return never
+	for _, u := range mostLikely {
+		if w := p.passed(u) - p.now; w >= max(firstCanary, p.penalty, low/aimedSooner) {
+			return w
+		}
 	}
-	return w
+	return never
 }
 
 // passed returns when a canary goes for the end of a window that began at the last release.

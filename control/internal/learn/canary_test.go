@@ -288,6 +288,10 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"a fifth of the wait from now at least", block{refusals: 3, wait: 11 * sec, first: true, count: 599}, 0, 0, -54 * sec, 1801 * sec, 0, 33 * sec},
 		{"nor when a window of the clock ends", block{refusals: 3, wait: 4 * sec, first: true, count: 599}, 0, 0, far, 51 * sec, 0, 12 * sec},
 		{"nor one that the refused attempt began", block{refusals: 3, wait: 4 * sec, first: true, count: 599, began: -50 * sec}, 0, 0, far, 1801 * sec, 0, 12 * sec},
+		{"a quarter of an hour after it", block{refusals: 6, wait: 263 * sec, first: true, count: 1210}, 0, 0, -650 * sec, 0, 0, 257114 * ms},
+		{"which has passed: an hour", block{refusals: 6, wait: 263 * sec, first: true, count: 1210}, 0, 0, -55 * time.Minute, 0, 0, 328455 * ms},
+		{"in a later block half an hour, which is not too soon", block{refusals: 6, wait: 263 * sec, count: 1210}, 0, 0, -1000 * sec, 1801 * sec, 0, 814228 * ms},
+		{"nor an hour after it that is too far away", block{refusals: 3, wait: 4 * sec, first: true, count: 599}, 0, 0, -70 * sec, 1801 * sec, 0, 12 * sec},
 		{"refused attempts may count in a window", block{refusals: 3, wait: 4 * sec, count: 100}, 0, 0, -40 * sec, 1801 * sec, 0, 22585 * ms},
 		{"at most a day", block{refusals: 2, wait: 4 * sec}, 0, 0, far, 0, 30 * time.Hour, 24 * time.Hour},
 	} {

@@ -254,13 +254,13 @@ const (
 	// It goes when a window ends that the owner configured a limit for, if that takes at most
 	// this many times as long as it would wait otherwise.
 	configuredWait = 5.0
-	// In the first long block a canary goes a minute after the first attempt rather than when a
-	// shorter window ends, unless that is sooner than 1/minuteSooner of the wait, and is delayed
+	// In the first long block a canary goes when one of the most likely windows ends rather than a
+	// less likely one, unless that is sooner than 1/aimedSooner of the wait, and is delayed
 	// by at most aimedApart to separate clients.
-	minuteSooner = 5
-	aimedApart   = time.Second
-	minAimed     = 40.0 // after fewer attempts it may be a ban
-	// The canary goes later by the part of the minute that the refused attempts, and refusedMore
+	aimedSooner = 5
+	aimedApart  = time.Second
+	minAimed    = 40.0 // after fewer attempts it may be a ban
+	// The canary goes later by the part of the window that the refused attempts, and refusedMore
 	// more, are of all, at most by the part maxCountedLate.
 	refusedMore, maxCountedLate = 1.15, 0.1
 	// For longer waits a common instant may be somewhat earlier.
