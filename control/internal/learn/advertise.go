@@ -233,7 +233,7 @@ func (t *advertised) update(v *view, sent time.Duration, refused bool, f Fact) {
 		fade := math.Exp(-since / (slackMemory * max(1, v.lastBlock)))
 		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
 	}
-	if t.shape == bucket && t.at >= 0 && sent > t.at {
+	if t.shape != sliding && t.at >= 0 && sent > t.at {
 		t.drained(v, sent, f.Remaining)
 	}
 	if math.Mod(f.Remaining, coarseUnits) != 0 || !t.perCost {

@@ -840,7 +840,10 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		{"a part of the cost", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.perCost, a.share = true, 0.1 }, taken, []float64{0.98*3 + 50 + 2*10 - 10 - 40, 0.98*4 + 10}},
 		{"at the same instant none", bucket, func(_ *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) { *sent = 90 * sec }, taken, []float64{3, 4}},
 		{"nor before the first report", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.at = -1 }, taken, []float64{3, 4}},
-		{"nor from a window", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{3, 4}},
+		{"from a fixed window", fixed, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{0.98*3 + 50 - 10 - 40, 0.98*4 + 10}},
+		{"more is left, so it is another one", fixed, func(_ *advertised, _ *view, _ *time.Duration, _ *bool, f *Fact) { f.Remaining = 50.1 }, taken, []float64{3, 4}},
+		{"which began meanwhile", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.rolled = true }, taken, []float64{3, 4}},
+		{"not from a sliding window", sliding, func(*advertised, *view, *time.Duration, *bool, *Fact) {}, taken, []float64{3, 4}},
 		{"costs that are no thousands are not rounded", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) {
 			a.perCost, a.grain = true, coarseUnits
 		}, grain, []float64{1}},

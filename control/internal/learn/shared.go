@@ -2,13 +2,23 @@ package learn
 
 import "time"
 
-// drained records how much others took from a bucket since the response before.
+// drained records how much others took from a bucket, or in a fixed window, since the response before.
 func (t *advertised) drained(v *view, sent time.Duration, remaining float64) {
 	passed := (sent - t.at).Seconds()
+	left := t.left
+	switch {
+	case t.shape == bucket:
+		left = min(t.quota, t.left+t.slow*passed)
+	case t.rolled, remaining > left:
+		return // another window
+	}
 	own := t.share * (v.h.until(t.unit(), sent) - v.h.until(t.unit(), t.at))
-	t.taken = drainFade*t.taken + min(t.quota, t.left+t.slow*passed) - own - remaining
+	t.taken = drainFade*t.taken + left - own - remaining
 	t.during = drainFade*t.during + passed
 }
+
+// takes returns how many units others take in a second.
+func (t *advertised) takes() float64 { return max(0, t.taken/max(t.during, 1e-3)) }
 
 // occupied records how much of a sliding window others use.
 func (t *advertised) occupied(v *view, sent time.Duration, refused bool, used float64) {
@@ -52,8 +62,8 @@ func (t *advertised) apart(v *view, need float64) time.Duration {
 	spread := t.shared && t.margin >= grazed/2
 	if t.shape == bucket && t.slow > 0 {
 		over = seconds(t.quota / t.slow)
-		if taken := t.taken / max(t.during, 1e-3); !t.perCost {
-			longest = seconds(2 * need / (t.slow - min(max(0, taken), maxTaken*t.slow)))
+		if taken := t.takes(); !t.perCost {
+			longest = seconds(2 * need / (t.slow - min(taken, maxTaken*t.slow)))
 			low := v.punished && t.quota >= manyAtOnce && t.left-t.spent < t.quota/2
 			spread = spread || low || t.sure() && taken > (1-ownUse)*t.slow
 		}
@@ -61,7 +71,11 @@ func (t *advertised) apart(v *view, need float64) time.Duration {
 	if !spread || t.quota <= 1 {
 		return 0
 	}
-	return min(longest, time.Duration(max(0, float64(over))*need/max(need, t.left-t.spent)/windowSpread))
+	left := t.left - t.spent
+	if t.shape == fixed && !t.perCost && t.quota >= manyAtOnce { // what they have taken since the response
+		left -= t.takes() * min(v.now-t.at, time.Duration(v.latency)).Seconds()
+	}
+	return min(longest, time.Duration(max(0, float64(over))*need/max(need, left)/windowSpread))
 }
 
 // pace returns the number of a bucket's units that return each second and are not taken by
@@ -72,5 +86,5 @@ func (t *advertised) pace() float64 {
 	if t.perCost {
 		part = maxTaken
 	}
-	return t.slow - min(max(0, t.taken/max(t.during, 1e-3)), part*t.slow)
+	return t.slow - min(t.takes(), part*t.slow)
 }
