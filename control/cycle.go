@@ -20,7 +20,7 @@ type Cycle struct {
 
 func newCycle(p *Params) Law {
 	return &Cycle{params: p, law: learn.New(learn.Config{
-		Ceiling: p.Ceiling, Initial: p.Initial, Slowest: p.Slowest, LongestWait: p.MaxRetryAfter, Phase: p.Phase, Windows: p.Windows,
+		Ceiling: p.Ceiling, Initial: p.Initial, Slowest: p.Slowest, MaxWait: p.MaxRetryAfter, Phase: p.Phase, Windows: p.Windows,
 	})}
 }
 

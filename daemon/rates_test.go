@@ -296,7 +296,7 @@ func TestARetryAfterHoldsUpAProviderForAnHourAtMost(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := g.TryAcquire()
-		if err != nil || !p.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: 48 * time.Hour}) {
+		if err != nil || !p.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: 3 * time.Hour}) {
 			t.Fatal(err)
 		}
 		if wait := time.Until(g.Snapshot().RetryAt); wait != time.Hour {

@@ -43,8 +43,8 @@ type Config struct {
 	// Ceiling is the shortest interval, Initial the one before any response, and Slowest
 	// the longest that is reported.
 	Ceiling, Initial, Slowest time.Duration
-	// LongestWait is how much of a longer advertised wait is observed, at most and by default a day.
-	LongestWait time.Duration
+	// MaxWait is how much of a longer advertised wait is observed, at most and by default a day.
+	MaxWait time.Duration
 	// Phase is the wall clock at instant 0, since the Unix epoch.
 	Phase time.Duration
 	// Windows are the lengths of the windows that the owner has configured limits for.
@@ -130,8 +130,8 @@ type Law struct {
 
 // New returns a law that has learned nothing.
 func New(cfg Config) *Law {
-	if cfg.LongestWait <= 0 || cfg.LongestWait > maxSilence {
-		cfg.LongestWait = maxSilence
+	if cfg.MaxWait <= 0 || cfg.MaxWait > maxSilence {
+		cfg.MaxWait = maxSilence
 	}
 	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}
 	l.expect(cfg.Windows...)
@@ -159,7 +159,7 @@ func (l *Law) Waiting() bool { return l.state == waiting }
 // Believed returns how much of an advertised wait to observe, after the refusal was observed: all
 // of it, unless it seems to have another unit or is longer than the owner allows.
 func (l *Law) Believed(wait time.Duration) time.Duration {
-	return min(l.named.believed(wait), l.cfg.LongestWait)
+	return min(l.named.believed(wait), l.cfg.MaxWait)
 }
 
 // Foretold reports whether a limit that was known before was nearly used up when the newest

@@ -112,7 +112,7 @@ func TestHowFarApartSharedUnitsAreUsed(t *testing.T) {
 		{"of which much was spent since", func(a *advertised, _ *view) { a.spent = 20 }, 1, 20 * sec * 10 / 200 * 10 / 125 * 10},
 		{"of which less is left than one needs", func(a *advertised, _ *view) { a.spent = 39.5 }, 1, 16 * sec},
 		{"of which others have taken some since", func(a *advertised, v *view) { a.at, v.latency = 100*sec-500*ms, 500e6 }, 1, 20 * sec * 10 / 395 * 10 / 125 * 10},
-		{"in the time of a response at most", func(a *advertised, v *view) { a.at, v.latency = 80*sec, 20e9 / 2 }, 1, 20 * sec * 10 / 300 * 10 / 125 * 10},
+		{"in the time of a response at most", func(a *advertised, v *view) { a.at, v.latency = 80*sec, 20e9/2 }, 1, 20 * sec * 10 / 300 * 10 / 125 * 10},
 		{"in which they cannot have taken more than all", func(a *advertised, v *view) { a.at, a.taken, v.latency = 80*sec, 100, 10e9 }, 1, 16 * sec},
 		{"of few that is not guessed", func(a *advertised, v *view) { a.quota, a.at, v.latency = manyAtOnce-1, 80*sec, 10e9 }, 1, 400 * ms},
 		{"nor of costs", func(a *advertised, v *view) { a.perCost, a.at, v.latency = true, 80*sec, 10e9 }, 1, 400 * ms},

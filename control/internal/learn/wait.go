@@ -34,7 +34,7 @@ func (l *Law) readWait(o Outcome, isCanary bool) (wait time.Duration, doubted, c
 	}
 	w.lengthened = odd && !fresh && o.RetryAfter > w.shortest+w.shortest/4
 	wait = w.believed(o.RetryAfter)
-	return min(wait, l.cfg.LongestWait), w.doubts(o.RetryAfter), wait > l.cfg.LongestWait
+	return min(wait, l.cfg.MaxWait), w.doubts(o.RetryAfter), wait > l.cfg.MaxWait
 }
 
 // heard records the wait in the first refusal of a block.
@@ -77,8 +77,8 @@ func (w *waits) believed(wait time.Duration) time.Duration {
 func (w *waits) denied(now, wait time.Duration) {
 	passed, less := now-w.askedAt, w.asked-wait
 	switch {
-	case w.asked > longestUsual && less > 2*passed:
-	case w.asked > longestUsual && less < passed/2 && w.tried < longestUsual/2:
+	case w.asked > maxUsual && less > 2*passed:
+	case w.asked > maxUsual && less < passed/2 && w.tried < maxUsual/2:
 		w.tried = 2 * w.believed(wait)
 	default:
 		w.unit = 1
@@ -97,7 +97,7 @@ func (w *waits) doubts(wait time.Duration) bool {
 // that began with the clock, with the first attempt or at the last release. None ends later than after its
 // length, but a long one may end with any hour of the clock: with the day of another time zone.
 func (l *Law) ends(now, wait time.Duration) bool {
-	if wait > longestUsual+time.Second {
+	if wait > maxUsual+time.Second {
 		return false // to doubt it costs little in comparison
 	}
 	near := func(d, length time.Duration) bool { return (d - length).Abs() <= usualEnd }

@@ -245,3 +245,29 @@ func TestWhichWaitsAreBelieved(t *testing.T) {
 		t.Error("all refusals have waits, though one had none")
 	}
 }
+
+// An owner allows an hour. What is left of a wait that was cut is no advertised instant at which a limit ends.
+func TestNoWaitIsObservedForLongerThanTheOwnerAllows(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		allow time.Duration
+		wait  time.Duration
+		holds time.Duration // for how long nothing goes
+		exact bool
+	}{
+		{"a shorter one", time.Hour, 30 * time.Minute, 30 * time.Minute, true},
+		{"as long a one", time.Hour, time.Hour, time.Hour, true},
+		{"a longer one", time.Hour, 3 * time.Hour, time.Hour, false},
+		{"by default a day", 0, 23 * time.Hour, 23 * time.Hour, true},
+		{"of two days, once it is known to be right", 0, 48 * time.Hour, 24 * time.Hour, false},
+		{"nothing longer may be allowed", 48 * time.Hour, 48 * time.Hour, 24 * time.Hour, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, MaxWait: tt.allow})
+		l.named.unit = 1
+		l.Sent(sec, 1)
+		l.Observe(Outcome{Sent: sec, Now: sec, Class: Refused, RetryAfter: tt.wait, Estimate: 1})
+		if got := l.Hold(sec, 1) - sec; got != tt.holds || l.Believed(tt.wait) != tt.holds || l.block.exact != tt.exact {
+			t.Errorf("%s: nothing goes for %v, %v is believed, advertised instant %v; want %v, %v", tt.name, got, l.Believed(tt.wait), l.block.exact, tt.holds, tt.exact)
+		}
+	}
+}
