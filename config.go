@@ -57,7 +57,8 @@ type Config struct {
 	// MaxInFlight bounds the attempts in flight. Default 0: only the rate bounds them.
 	MaxInFlight int
 	// MaxRetryAfter bounds how long a Retry-After can hold up all attempts: a provider
-	// that asks for ten years is tried again after this long. Default 24 h.
+	// that asks for ten years is tried again after this long, or sooner: law "cycle" finds out
+	// whether a wait of days is in milliseconds. Default 24 h.
 	MaxRetryAfter time.Duration
 	// MaxWait is the longest time that Acquire waits; an attempt that would wait longer
 	// is refused with the time to come back. Default 5 min.
