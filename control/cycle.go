@@ -49,8 +49,9 @@ func (c *Cycle) Hold(now time.Duration, cost float64) time.Duration { return c.l
 // canary.
 func (c *Cycle) Waiting() bool { return c.law.Waiting() }
 
-// Believed is how much of a wait that a refusal named is to be waited for, once the refusal
-// was observed: less than all of it only where it seems to be of another unit.
+// Believed is how much of a wait that a refusal advertised to observe, once the refusal was
+// observed: less than all of it only if it seems to have another unit, or is longer than
+// [Params.MaxRetryAfter].
 func (c *Cycle) Believed(wait time.Duration) time.Duration { return c.law.Believed(wait) }
 
 // Foretold reports whether a known limit was nearly used up when the newest block began.

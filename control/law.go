@@ -126,8 +126,8 @@ type Params struct {
 	// minute for 60 a minute; at most 24 h. When attempts are refused, law "cycle" first
 	// takes the limit for one of such a length. Default: none.
 	Windows []time.Duration
-	// MaxRetryAfter is how much of a longer Retry-After is observed. Law "cycle" is told all of
-	// it, since one of days may be of hours in another unit. Default 24 h.
+	// MaxRetryAfter bounds how much of a Retry-After law "cycle" observes. Pass the law the whole
+	// value all the same: a number of days may be one of milliseconds. Default 24 h.
 	MaxRetryAfter time.Duration
 	// Step is what a success takes off the interval ("aimd"). Default 100 ms.
 	Step time.Duration

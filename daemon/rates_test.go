@@ -291,16 +291,22 @@ func TestWhatIsLearnedBeforeTheStopIsStored(t *testing.T) {
 // A Retry-After of days holds up calls for other models too, so it is bounded.
 func TestARetryAfterHoldsUpAProviderForAnHourAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, err := newGovernor("a", "", config.Provider{Pacing: &config.Pacing{}}, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := g.TryAcquire()
-		if err != nil || !p.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: 3 * time.Hour}) {
-			t.Fatal(err)
-		}
-		if wait := time.Until(g.Snapshot().RetryAt); wait != time.Hour {
-			t.Errorf("the next attempt may go after %v, want 1h", wait)
+		for _, tt := range []struct{ asked, want time.Duration }{
+			{time.Hour - time.Minute, time.Hour - time.Minute},
+			{3 * time.Hour, time.Hour},
+			{48 * time.Hour, 190080 * time.Millisecond}, // if it is in milliseconds
+		} {
+			g, err := newGovernor("a", "", config.Provider{Pacing: &config.Pacing{}}, nil, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := g.TryAcquire()
+			if err != nil || !p.Settle(headway.Outcome{Class: headway.Throttled, RetryAfter: tt.asked}) {
+				t.Fatal(err)
+			}
+			if wait := time.Until(g.Snapshot().RetryAt); wait != tt.want {
+				t.Errorf("after a Retry-After of %v the next attempt may go after %v, want %v", tt.asked, wait, tt.want)
+			}
 		}
 	})
 }

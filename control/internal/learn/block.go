@@ -33,7 +33,7 @@ type block struct {
 	ramping     bool          // no limit was held
 	tested      bool          // a test of the window that was blamed went too far
 	first       bool          // no block before it was long
-	aimed       bool          // the next canary goes when one of the most likely windows ends
+	aimed       bool          // the next canary goes when a window of a common length ends
 	overloaded  bool          // refused for load, with 503 or 529
 	paced       bool          // a rate has learned from more than two cycles, so it may explain this one
 }

@@ -155,7 +155,7 @@ func (p *canaryPlan) afterCanary() time.Duration {
 	}
 	if !p.punished {
 		lengths := p.likely.lengths()
-		if w := p.commonest(low); w < best { // rather than when a shorter one ends
+		if w := p.commonEnd(low); w < best { // rather than when another one ends
 			best, p.aimed, lengths = w, true, p.likely.configured()
 		}
 		for _, u := range lengths {
@@ -178,13 +178,13 @@ func (p *canaryPlan) afterCanary() time.Duration {
 // of a window.
 func late(length, trip time.Duration) time.Duration { return trip + length/500 }
 
-// commonest returns the wait until the next of the most likely windows ends that began with the first
+// commonEnd returns the wait until the next window of a common length ends that began with the first
 // attempt, if no block was long yet and that is not too soon after a wait of low; else never.
-func (p *canaryPlan) commonest(low time.Duration) time.Duration {
+func (p *canaryPlan) commonEnd(low time.Duration) time.Duration {
 	if !p.first || p.count < minAimed {
 		return never
 	}
-	for _, u := range commonest {
+	for _, u := range common {
 		if w := p.passed(u) - p.now; w >= max(firstCanary, p.penalty, low/aimedSooner) {
 			return w
 		}

@@ -61,7 +61,8 @@ func (l *Law) count(now time.Duration) {
 	default:
 		l.unlikely = 0
 	}
-	if l.beyond = 0; b.explained {
+	l.beyond = 0
+	if b.explained {
 		l.beyond = max(0, took-2*b.expected-longBlock)
 		if l.sought /= 2; b.refusals > 2 {
 			l.sought = max(l.sought, b.wait/2)

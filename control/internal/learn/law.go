@@ -43,7 +43,7 @@ type Config struct {
 	// Ceiling is the shortest interval, Initial the one before any response, and Slowest
 	// the longest that is reported.
 	Ceiling, Initial, Slowest time.Duration
-	// MaxWait is how much of a longer advertised wait is observed, at most and by default a day.
+	// MaxWait bounds how much of an advertised wait is observed; 0 means a day.
 	MaxWait time.Duration
 	// Phase is the wall clock at instant 0, since the Unix epoch.
 	Phase time.Duration
@@ -130,7 +130,7 @@ type Law struct {
 
 // New returns a law that has learned nothing.
 func New(cfg Config) *Law {
-	if cfg.MaxWait <= 0 || cfg.MaxWait > maxSilence {
+	if cfg.MaxWait == 0 {
 		cfg.MaxWait = maxSilence
 	}
 	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}

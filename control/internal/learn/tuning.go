@@ -254,8 +254,8 @@ const (
 	// It goes when a window ends that the owner configured a limit for, if that takes at most
 	// this many times as long as it would wait otherwise.
 	configuredWait = 5.0
-	// In the first long block a canary goes when one of the most likely windows ends rather than a
-	// less likely one, unless that is sooner than 1/aimedSooner of the wait, and is delayed
+	// In the first long block a canary goes when a window of a common length ends rather than
+	// another one, unless that is sooner than 1/aimedSooner of the wait, and is delayed
 	// by at most aimedApart to separate clients.
 	aimedSooner = 5
 	aimedApart  = time.Second

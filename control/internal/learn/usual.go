@@ -11,11 +11,11 @@ var usual = [...]time.Duration{
 	15 * time.Minute, 30 * time.Minute, time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// commonest are the most common of them.
-var commonest = [...]time.Duration{time.Minute, 15 * time.Minute, time.Hour}
-
 // maxUsual is the longest of them.
-const maxUsual = 24 * time.Hour
+var maxUsual = usual[len(usual)-1]
+
+// common are those that most windows have.
+var common = [...]time.Duration{time.Minute, 15 * time.Minute, time.Hour}
 
 // candidates are lengths that windows may well have.
 type candidates struct {

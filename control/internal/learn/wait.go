@@ -33,8 +33,7 @@ func (l *Law) readWait(o Outcome, isCanary bool) (wait time.Duration, doubted, c
 		w.shortest = o.RetryAfter
 	}
 	w.lengthened = odd && !fresh && o.RetryAfter > w.shortest+w.shortest/4
-	wait = w.believed(o.RetryAfter)
-	return min(wait, l.cfg.MaxWait), w.doubts(o.RetryAfter), wait > l.cfg.MaxWait
+	return l.Believed(o.RetryAfter), w.doubts(o.RetryAfter), w.believed(o.RetryAfter) > l.cfg.MaxWait
 }
 
 // heard records the wait in the first refusal of a block.

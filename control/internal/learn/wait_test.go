@@ -260,7 +260,8 @@ func TestNoWaitIsObservedForLongerThanTheOwnerAllows(t *testing.T) {
 		{"a longer one", time.Hour, 3 * time.Hour, time.Hour, false},
 		{"by default a day", 0, 23 * time.Hour, 23 * time.Hour, true},
 		{"of two days, once it is known to be right", 0, 48 * time.Hour, 24 * time.Hour, false},
-		{"nothing longer may be allowed", 48 * time.Hour, 48 * time.Hour, 24 * time.Hour, false},
+		{"if the owner allows as much, all of it", 48 * time.Hour, 48 * time.Hour, 48 * time.Hour, true},
+		{"no more", 48 * time.Hour, 48*time.Hour + 1, 48 * time.Hour, false},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, MaxWait: tt.allow})
 		l.named.unit = 1
