@@ -53,6 +53,7 @@ func TestAttemptsWithAsManyInFlightAreNearlyAlwaysRefused(t *testing.T) {
 		{"before the last two", []float64{4, 4, 4}, [][]int{{4, 5, 4}}, true},
 		{"a quarter of all went with clearly more, before", []float64{9, 4, 4}, [][]int{{8, 1, 1, 1}, {3}}, true},
 		{"more than that did", []float64{9, 4, 4}, [][]int{{8, 8, 1, 1}, {3}}, false},
+		{"with one more", []float64{9, 4, 4}, [][]int{{5, 5, 1, 1}, {3}}, false},
 	} {
 		var c crowd
 		for i, others := range tt.refusals {

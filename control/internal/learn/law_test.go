@@ -382,6 +382,24 @@ func TestTheClockOfALaw(t *testing.T) {
 }
 
 // An answer to an attempt of 99 s arrives at 100 s.
+// Once a canary counts as admitted, limits decide again.
+func TestWhenAnAttemptMayFollowACanary(t *testing.T) {
+	for now, want := range map[time.Duration]time.Duration{
+		10*sec + 299*ms: 10*sec + 300*ms,
+		10*sec + 300*ms: 11 * sec,
+		10*sec + 301*ms: 11 * sec,
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		r := newRate(0, 1, 2)
+		r.due = 11 * sec
+		l.limits, l.state, l.trip, l.last = []limit{r}, trying, 1e8, 10*sec
+		l.block = block{blamed: r, paced: true, canaryAt: 10 * sec}
+		if got := l.Hold(now, 1); got != want {
+			t.Errorf("at %v the next one goes at %v, want %v", now, got, want)
+		}
+	}
+}
+
 func TestWhatAnAnswerSaysAboutTheHeldLimits(t *testing.T) {
 	lone := func() *window {
 		return &window{size: amounts{30, 30, 0}, low: 40 * sec, high: time.Minute, fold: sec, floor: 10 * sec, raise: 1, lone: true, pace: 2}

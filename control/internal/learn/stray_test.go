@@ -90,8 +90,11 @@ func TestStraysAreReviewed(t *testing.T) {
 		{"fewer: they have ended", strays{mean: 100, first: 100, refused: 3}, 0, 1},
 		{"none", strays{mean: 100, first: 100}, 0, 1},
 	} {
-		tt.s.admitted = 1600
+		tt.s.admitted, tt.s.n = 1600, 5
 		tt.s.review()
+		if ended := tt.mean == 0; ended != (tt.s.n == 0) {
+			t.Errorf("%s: %d refusals may be strays", tt.name, tt.s.n)
+		}
 		if tt.s.mean != tt.mean || tt.s.failed != tt.failed || tt.mean > 0 && (tt.s.admitted != 0 || tt.s.refused != 0 || tt.s.limits != 0) {
 			t.Errorf("%s: one in %v, failed %d; want %v, %d: %+v", tt.name, tt.s.mean, tt.s.failed, tt.mean, tt.failed, tt.s)
 		}

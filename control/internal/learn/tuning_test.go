@@ -29,3 +29,10 @@ func TestTheDocumentNamesConstantsThatExist(t *testing.T) {
 		t.Errorf("docs/law.md names %d constants, want at least 20", names)
 	}
 }
+
+// Before any refusal a window is as likely to count attempts as their cost, and less likely to count time.
+func TestWhatAWindowIsLikelyToCount(t *testing.T) {
+	if doubtUnit[attempts] != doubtUnit[cost] || doubtUnit[busy] <= doubtUnit[cost] {
+		t.Errorf("the assumed errors are %v", doubtUnit)
+	}
+}

@@ -117,6 +117,7 @@ func TestAWaitThatABurstLengthenedIsNotAllBelieved(t *testing.T) {
 		{"responses that overtook others", []time.Duration{20_711 * sec, 20_511 * sec, 20_611 * sec}, 22672100 * time.Microsecond},
 		{"a quarter longer", []time.Duration{20_000*sec + 11*sec, 25_013*sec + 750*ms}, 27515125 * time.Microsecond},
 		{"more than that", []time.Duration{20_000*sec + 11*sec, 25_014 * sec}, penaltyLongest},
+		{"than the shortest of them", []time.Duration{20_011 * sec, 18_011 * sec, 23_011 * sec}, penaltyLongest},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: 24 * time.Hour})
 		if tt.name == "waits are known to be seconds" {
