@@ -255,9 +255,9 @@ func TestTheWaitBeforeACanary(t *testing.T) {
 		{"nor if it is a penalty", block{refusals: 4, wait: 21 * sec, count: 131_101, punished: true}, 0, 0, far, 0, 0, 63 * sec},
 		{"no penalty is longer than a quarter of an hour", block{refusals: 7, wait: 10 * time.Minute}, 0, 0, far, 0, 0, 15 * time.Minute},
 		{"or of that length", block{refusals: 7, wait: 15 * time.Minute, punished: true}, 0, 0, far, 0, 0, 15 * time.Minute},
-		{"a block that outlasts it is no penalty: canaries are rare", block{refusals: 9, wait: 15 * time.Minute, count: 10_000}, 0, 0, far, 0, 0, 20976 * 100 * ms},
+		{"a block that outlasts it is no penalty: canaries are rare", block{refusals: 9, wait: 15 * time.Minute, count: 23_437.5}, 0, 0, far, 0, 0, 20976 * 100 * ms},
 		{"after many attempts more often", block{refusals: 9, wait: 15 * time.Minute, count: 1e7}, 0, 0, far, 0, 0, 5 * time.Minute},
-		{"after few every half of its age", block{refusals: 9, wait: 15 * time.Minute, count: 256, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
+		{"after few every half of its age", block{refusals: 9, wait: 15 * time.Minute, count: 600, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
 		{"after one, too", block{refusals: 9, wait: 15 * time.Minute, began: -44 * time.Minute}, 0, 0, far, 0, 0, 22 * time.Minute},
 		{"room, but not for us", block{refusals: 2, wait: sec, explained: true, punished: true}, 0, 0, far, 0, 0, 20 * sec},
 		{"a minute after the last release", block{refusals: 2, wait: 4 * sec, count: 1e6}, 0, 0, -50 * sec, 0, 0, 10120 * ms},
@@ -459,6 +459,30 @@ func TestANewWaitIsNotAimedAtTheMinute(t *testing.T) {
 	l.block = block{refusals: 2, aimed: true}
 	if l.plan(refusal{wait: 10 * sec}); l.block.aimed {
 		t.Error("the delay that separates clients is that of a canary that goes when a minute ends")
+	}
+}
+
+func TestWhichRefusalsStarveAClient(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		f         refusal
+		explained bool
+		want      bool
+	}{
+		{"for the rate", refusal{limited: true}, false, true},
+		{"with a wait", refusal{wait: sec}, false, true},
+		{"by an advertised limit", refusal{}, true, true},
+		{"without either: it may be an outage", refusal{}, false, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.allRefused, l.clock = 3, 2*time.Minute
+		l.block.explained = tt.explained
+		if got := l.starved(tt.f); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+		if l.allAdmitted = 3; l.starved(tt.f) {
+			t.Errorf("%s: starved with as many admitted", tt.name)
+		}
 	}
 }
 

@@ -37,12 +37,12 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 		x.blame(v, refusal{others: x.size - 1})
 	}
 	l.block = block{refusals: 1, blamed: x}
-	l.crowd.evidence, was.count, was.since, l.clock = 5, 7, 9, 50*sec
+	l.crowd.evidence, was.count, was.since, was.refused, l.clock = 5, 7, 9, 40*sec, 50*sec
 	l.ended(l.view())
 	if l.flight() != nil || l.rate() != was || l.crowd.evidence != 0 {
 		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before; evidence %v", l.Binding(), maxSoon, l.crowd.evidence)
 	}
-	if was.released != 50*sec || was.count != 0 || was.since != 0 || was.due != 50*sec+sec/20 {
+	if was.low != 20 || was.high != 25 || was.released != 50*sec || was.count != 0 || was.since != 0 || was.due != 50*sec+sec/20 {
 		t.Errorf("the rate of before goes on with %+v", was)
 	}
 	l = New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -511,6 +511,46 @@ func TestABlockWithAnotherCauseEndsTheCycleOfARate(t *testing.T) {
 		l.ended(l.view())
 		if void := r.cycles == 0; void != tt.void || r.released != l.clock || r.refused != 0 || r.count != 0 {
 			t.Errorf("%s: cycle dropped %v, began at %v; %+v", tt.name, void, r.released, r)
+		}
+	}
+}
+
+// A climb that is above its bracket has carried more than was known, so that it does not begin again when
+// another limit refuses.
+func TestAClimbAboveItsBracketGoesOnAfterABlockOfAnotherLimit(t *testing.T) {
+	known := &window{size: amounts{90, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, testAfter: 1, hits: sureHits}
+	for _, tt := range []struct {
+		name   string
+		blamed limit
+		since  float64
+		goesOn bool
+	}{
+		{"a limit in flight", &flight{size: 9, proven: 9, testAfter: firstTest}, 300, true},
+		{"a window", known, 300, true},
+		{"a window that only one block supports: the rate explains the refusal, too", newWindow(0, amounts{90, 90, 0}, sec, time.Minute, time.Minute, sec, 4), 300, false},
+		{"a climb in its bracket", known, 100, false},
+		{"a refusal of the rate", nil, 300, false},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h = *sentEvenly(99*sec, sec, 100)
+		r := newRate(0, 3, 4)
+		r.stretch, r.count, r.cycles = 100, 30, 3
+		r.climb(tt.since)
+		pace := r.pace()
+		l.limits = []limit{r}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: r}
+		if tt.blamed != nil {
+			l.limits, l.block.blamed = append(l.limits, tt.blamed), tt.blamed
+		} else {
+			r.refused = 100 * sec
+		}
+		l.clock = l.block.release
+		l.rateEnded(l.view())
+		if goesOn := r.pace() == pace; goesOn != tt.goesOn || !goesOn && r.since != 0 {
+			t.Errorf("%s: goes on %v at %v after %v attempts, was %v", tt.name, goesOn, r.pace(), r.since, pace)
+		}
+		if r.count != 0 || r.released < 100*sec {
+			t.Errorf("%s: the next cycle began at %v with %v attempts", tt.name, r.released, r.count)
 		}
 	}
 }

@@ -163,6 +163,15 @@ func (r *rate) alike() bool {
 	return r.spaced && r.off.top < min(alikeTops, r.off.mean/2)
 }
 
+// carried returns the fastest pace that the limit is known to allow: without a burst that of this climb a
+// hundred attempts ago, else the lower end of the bracket.
+func (r *rate) carried() float64 {
+	if !r.alike() {
+		return r.low
+	}
+	return r.paceAt(max(0, r.since-carrier))
+}
+
 // refine uses the position of a refusal in its climb: a late one confirms the bracket,
 // which is halved; an early one shows that it was too narrow.
 func (r *rate) refine() {

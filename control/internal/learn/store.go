@@ -161,7 +161,9 @@ func (t *advertised) found() Found {
 func found(v *view, x limit) Found {
 	switch x := x.(type) {
 	case *rate:
-		return Found{Kind: Rate, Size: x.low, High: x.high, Confidence: max(0, 2-x.high/x.low)}
+		low := x.carried()
+		high := max(low, x.high)
+		return Found{Kind: Rate, Size: low, High: high, Confidence: max(0, 2-high/low)}
 	case *flight:
 		return Found{Kind: Flight, Size: x.size, Confidence: 0.8}
 	case *window:

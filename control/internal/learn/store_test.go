@@ -133,6 +133,11 @@ func TestWhatARestoredLawHolds(t *testing.T) {
 
 func TestTheLimitsThatAreShown(t *testing.T) {
 	v := &view{now: time.Hour, latency: 1e9, mean: amounts{1, 4, 0}, h: &history{}}
+	alike := func(since float64) *rate { // without a burst
+		return &rate{low: 2, high: 3, stretch: 100, since: since, price: firstPrice, spaced: true, off: cycleRates{top: 0.01, mean: 0.5}}
+	}
+	mixed := alike(200)
+	mixed.spaced = false
 	sized := func(w window) *window { w.size, w.raise = amounts{60, 0, 0}, 1; return &w }
 	for _, tt := range []struct {
 		x    limit
@@ -140,6 +145,11 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 	}{
 		{&rate{low: 2, high: 3}, Found{Kind: Rate, Size: 2, High: 3, Confidence: 0.5}},
 		{&rate{low: 2, high: 5}, Found{Kind: Rate, Size: 2, High: 5}},
+		{alike(99), Found{Kind: Rate, Size: 2, High: 3, Confidence: 0.5}},
+		{alike(150), Found{Kind: Rate, Size: 2.5, High: 3, Confidence: 0.8}},
+		{alike(200), Found{Kind: Rate, Size: 3, High: 3, Confidence: 1}},
+		{alike(230), Found{Kind: Rate, Size: 3 * math.Exp(firstBeyond), High: 3 * math.Exp(firstBeyond), Confidence: 1}},
+		{mixed, Found{Kind: Rate, Size: 2, High: 3, Confidence: 0.5}},
 		{&flight{size: 7}, Found{Kind: Flight, Size: 7, Confidence: 0.8}},
 		{sized(window{low: time.Minute, high: time.Minute}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.5}},
 		{sized(window{low: time.Minute, high: time.Minute, hits: 4, even: true}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9, Even: true}},

@@ -150,8 +150,8 @@ const (
 	// A test waits until this many lengths of the last block have passed; the first test of
 	// a window waits for fewer.
 	testAfterBlocks, firstTestAfterBlocks = 40.0, 8.0
-	// A window is tested after this time, whatever failed before, if this many attempts
-	// were sent meanwhile. Both bound the climb of a rate, too.
+	// A window is tested after this time, whatever failed before, but not before this many
+	// attempts, nor soon after a block. Both bound the climb of a rate, too.
 	testWithin, minTest = 15 * time.Minute, 1000.0
 
 	// A window is counted in periods if at each refusal as much was in use, up to this error,
@@ -268,7 +268,7 @@ const (
 	// In a block that canaries do not lengthen, the next one waits an eighth of the block's
 	// age after 64 times this many attempts, and at most half of it after four times as
 	// many or fewer.
-	canaryFew = 64.0
+	canaryFew = 150.0
 	// Blocks that canaries lengthen are hardly ever longer than this.
 	penaltyLongest = 15 * time.Minute
 	maxSilence     = 24 * time.Hour
