@@ -161,9 +161,9 @@ func (l *Law) rateEnded(v *view) {
 	if r == nil {
 		return
 	}
-	other := r.refused == 0 && (isFlight(b.blamed) || isKnown(b.blamed)) // the refusal says nothing about the rate
-	above := r.since > r.stretch                                         // and attempts were admitted faster than the bracket allows
-	if other && above || b.long() && !l.penalty.on() {
+	another := isFlight(b.blamed) || isKnown(b.blamed) // its refusal says nothing about the rate
+	above := r.since > r.stretch                       // attempts were admitted faster than the bracket allows
+	if another && above || b.long() && !l.penalty.on() {
 		r.void(v.now)
 		return
 	}

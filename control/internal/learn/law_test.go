@@ -381,7 +381,6 @@ func TestTheClockOfALaw(t *testing.T) {
 	}
 }
 
-// An answer to an attempt of 99 s arrives at 100 s.
 // Once a canary counts as admitted, limits decide again.
 func TestWhenAnAttemptMayFollowACanary(t *testing.T) {
 	for now, want := range map[time.Duration]time.Duration{
@@ -400,6 +399,7 @@ func TestWhenAnAttemptMayFollowACanary(t *testing.T) {
 	}
 }
 
+// An answer to an attempt of 99 s arrives at 100 s.
 func TestWhatAnAnswerSaysAboutTheHeldLimits(t *testing.T) {
 	lone := func() *window {
 		return &window{size: amounts{30, 30, 0}, low: 40 * sec, high: time.Minute, fold: sec, floor: 10 * sec, raise: 1, lone: true, pace: 2}

@@ -22,7 +22,8 @@ type Found struct {
 	Kind Kind `json:"kind"`
 	// Unit is 0 for attempts, 1 for cost, 2 for seconds of work.
 	Unit uint8 `json:"unit,omitempty"`
-	// Size is the size of a window, a number of attempts in flight, or attempts a second.
+	// Size is the size of a window, a number of attempts in flight, or the attempts a second that
+	// a rate is known to allow.
 	Size float64 `json:"size"`
 	// High is the upper bound of a rate, in attempts a second.
 	High float64 `json:"high,omitempty"`
