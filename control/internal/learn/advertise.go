@@ -382,7 +382,7 @@ func (t *advertised) free(v *view, c float64) time.Duration {
 	}
 	t.roll(v.now)
 	need := t.need(c)
-	spare := math.Floor(t.margin * t.quota)
+	spare := math.Floor(t.margin*t.quota) + t.reserve(v)
 	switch {
 	case t.shape == sliding && t.quota > 0 && t.known().longest > 0:
 		return max(v.now, t.slide(v, need), v.last+t.apart(v, need))

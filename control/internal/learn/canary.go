@@ -341,12 +341,16 @@ func (l *Law) starved(f refusal) bool {
 
 // starvedWait returns the wait of such a client. What it sent is no clue, and each of its canaries may
 // lengthen the ban, also for others: no ban is longer than penaltyLongest, but several clients may
-// never leave so long a silence.
+// never leave so long a silence. An advertised limit that explains the block has room again sooner.
 func (b *block) starvedWait(wait time.Duration) time.Duration {
 	if b.refusals == 1 {
 		return max(wait, firstCanary)
 	}
-	return max(wait, min(starvedGrowth*b.wait, max(penaltyLongest, min(2*b.wait, starvedLongest))))
+	most := starvedLongest
+	if b.explained {
+		most = max(penaltyLongest, min(2*b.wait, starvedLongest))
+	}
+	return max(wait, min(starvedGrowth*b.wait, most))
 }
 
 // contended returns the longest wait after a canary that found an advertised limit used up

@@ -157,10 +157,11 @@ func TestWhenACanaryGoes(t *testing.T) {
 		}}, refusal{limited: true}, 60 * sec, 0, 7 * sec},
 		{"but after it", []func(*Law){never, func(l *Law) { l.expect(70 * sec); l.block.refusals, l.block.wait, l.block.noticed = 2, 20*sec, 30*sec }}, refusal{limited: true}, 100 * sec, 0, 7 * sec},
 		{"then five times later", []func(*Law){never, func(l *Law) { l.block.refusals = 2 }}, refusal{limited: true}, 10 * sec, 0, 7 * sec},
-		{"up to a quarter of an hour", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 4*time.Minute }}, refusal{limited: true}, 15 * time.Minute, 0, 7 * sec},
-		{"then twice as late", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 15*time.Minute }}, refusal{limited: true}, 30 * time.Minute, 0, 7 * sec},
-		{"up to an hour", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 45*time.Minute }}, refusal{limited: true}, time.Hour, 0, 7 * sec},
+		{"up to an hour", []func(*Law){never, func(l *Law) { l.block.refusals, l.block.wait = 2, 12*time.Minute+sec }}, refusal{limited: true}, time.Hour, 0, 7 * sec},
 		{"also if others use it up", []func(*Law){sliding(1), never, func(l *Law) { l.block.explained, l.block.refusals, l.block.wait = true, 2, 30*sec }}, refusal{}, 150 * sec, 0, 7 * sec},
+		{"then up to a quarter of an hour", []func(*Law){sliding(1), never, func(l *Law) { l.block.explained, l.block.refusals, l.block.wait = true, 2, 4*time.Minute }}, refusal{}, 15 * time.Minute, 0, 7 * sec},
+		{"then twice as late", []func(*Law){sliding(1), never, func(l *Law) { l.block.explained, l.block.refusals, l.block.wait = true, 2, 15*time.Minute }}, refusal{}, 30 * time.Minute, 0, 7 * sec},
+		{"up to an hour then, too", []func(*Law){sliding(1), never, func(l *Law) { l.block.explained, l.block.refusals, l.block.wait = true, 2, 45*time.Minute }}, refusal{}, time.Hour, 0, 7 * sec},
 		{"as often admitted", []func(*Law){never, func(l *Law) { l.allRefused, l.block.refusals, l.block.wait = 1, 2, 20*sec }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Phase: 1811 * sec})
@@ -490,7 +491,7 @@ func TestCanariesOfClientsThatWereHardlyAdmittedGoTogether(t *testing.T) {
 	for i := range time.Duration(50) {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.allRefused, l.clock = 3, 100*sec+i*ms
-		l.block = block{began: 40 * sec, noticed: 40 * sec, lastRefused: 100 * sec, refusals: 2, wait: 15 * time.Minute}
+		l.block = block{began: 40 * sec, noticed: 40 * sec, lastRefused: 100 * sec, refusals: 2, wait: 6 * time.Minute}
 		if l.plan(refusal{sent: l.clock, now: l.clock, limited: true}); l.block.wait < 30*time.Minute || l.block.wait > 30*time.Minute+10*sec {
 			t.Fatalf("after %v, want half an hour and up to ten seconds", l.block.wait)
 		}

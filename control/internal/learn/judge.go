@@ -145,6 +145,9 @@ func (l *Law) judgeWindow(v *view, w *window) {
 		if w.released = b.release; lone && !w.lone {
 			l.since = w.since
 		}
+	case !w.lone && w.settled() && !w.even && b.exact && b.release-b.noticed > w.high: // all of it is back: a penalty follows
+		w.doubts, w.margin = 0, min(maxMargin, w.margin+punishedMargin)
+		l.penalty.follows(b)
 	case w.even:
 		l.drop(w)
 		l.holdRate(v, b)
@@ -167,7 +170,7 @@ func (l *Law) rateEnded(v *view) {
 		r.void(v.now)
 		return
 	}
-	keep, pace := l.penalty.keep(), min(b.pace, r.sure(b.began))
+	keep, pace := max(l.penalty.keep(), r.agreed()), min(b.pace, r.sure(b.began))
 	if r.since < tooEarly*r.stretch && (r.price > fullPrice || r.climbed < hardlyAny && r.earlyInRow > 1) {
 		keep = penaltyLow
 		if r.climbed < 2*carrier {
@@ -321,17 +324,19 @@ func (l *Law) holdWindow(v *view, b *block) {
 		return
 	}
 	high, from := b.release-b.from, v.now
+	silence := b.release - b.lastRefused
 	oldest := v.h.newest(attempts, b.began, max(1, size[attempts]-l.lost()+1)) // refused attempts may count, and keep out others
 	low := max(b.lastRefused-max(b.from, oldest), time.Second)
 	if b.exact && !b.doubted {
 		low = max(low, high-waitError(high))
 		from += min(high/2, maxFold)
+		silence = b.release - b.noticed // all of it was advertised
 	}
 	l.remove(func(x limit) bool { // the same limit again
 		w, ok := x.(*window)
 		return ok && w.lone && w.low < high && w.high > low
 	})
-	w := newWindow(from, size, min(b.noticed-b.from, low)/3, low, high, b.release-b.lastRefused, b.pace)
+	w := newWindow(from, size, min(b.noticed-b.from, low)/3, low, high, silence, b.pace)
 	w.since, w.released = l.since, b.release
 	l.configured(v, b, w)
 	l.hold(w)

@@ -145,6 +145,9 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 	}
 	unsettled, supported := known(100, 101*sec, sureHits), known(60, 105*sec, 5)
 	unsettled.low, supported.low = 90*sec, 95*sec
+	punishes := func(l *Law) {
+		l.limits[0].(*window).doubts, l.block.exact, l.block.release = 1, true, 130*sec+1
+	}
 	crowd := func(l *Law) {
 		l.crowd.evidence, l.weighed = 5, 2
 		l.out.add(100*sec, 7)
@@ -208,6 +211,11 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "a window whose length agrees", long: true, do: hold(0, known(60, 100*sec, 5)), want: "60 of unit 0 in 100.0s-100.0s"},
 		{name: "one whose length does not, at first", long: true, do: hold(0, known(60, 30*sec, 5)), want: "60 of unit 0 in 30.0s-30.0s"},
 		{name: "for the second time", long: true, do: and(hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).doubts = 1 }), want: "1.44-1.80/s", penalty: 20 * sec, refuted: true},
+		{name: "for the second time, but the advertised wait was longer than the window: it is kept, and a penalty follows", do: and(hold(0, known(60, 30*sec, 3)), punishes), want: "60 of unit 0 in 30.0s-30.0s", mean: 19 * sec, penalty: 30*sec + 1, freed: 130*sec + 1},
+		{name: "which was known", do: and(hold(0, known(60, 30*sec, 3)), punishes, func(l *Law) { l.penalty.length = 40 * sec }), want: "60 of unit 0 in 30.0s-30.0s", mean: 19 * sec, penalty: 30*sec + 1, freed: 130*sec + 1},
+		{name: "not longer", do: and(hold(0, known(60, 30*sec, 3)), punishes, func(l *Law) { l.block.release = 130 * sec }), want: "1.44-1.80/s", mean: 19 * sec, penalty: 30 * sec, freed: 130 * sec, refuted: true},
+		{name: "not advertised", do: and(hold(0, known(60, 30*sec, 3)), punishes, func(l *Law) { l.block.exact = false }), want: "1.44-1.80/s", mean: 19 * sec, penalty: 30*sec + 1, freed: 130*sec + 1, refuted: true},
+		{name: "its length is not known", do: and(hold(0, known(60, 30*sec, 3)), punishes, func(l *Law) { l.limits[0].(*window).low = 28 * sec }), want: "1.44-1.80/s", mean: 19 * sec, penalty: 30*sec + 1, freed: 130*sec + 1, refuted: true},
 		{name: "one that a single block supported", long: true, do: and(hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), want: "1.44-1.80/s", penalty: 20 * sec, refuted: true},
 		{name: "if a rate explains it too, it is kept", do: both(3, newWindow(0, amounts{40, 40, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "40 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s"},
 		{name: "unless the block ended while it was full", do: both(3, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "3.00-4.00/s"},
@@ -273,6 +281,9 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		}
 		if l.penalty.length != tt.penalty || l.silence != tt.silence || l.meanLong != tt.mean || l.freed != tt.freed {
 			t.Errorf("%s: penalty %v, silence %v, long blocks of %v, freed %v; want %v, %v, %v, %v", tt.name, l.penalty.length, l.silence, l.meanLong, l.freed, tt.penalty, tt.silence, tt.mean, tt.freed)
+		}
+		if w, ok := l.block.blamed.(*window); ok && w.margin > 0 && (w.margin != punishedMargin || w.doubts != 0 || l.penalty.length != 30*sec+1) {
+			t.Errorf("%s: a part of %v is not used, after %d doubts, with a penalty of %v", tt.name, w.margin, w.doubts, l.penalty.length)
 		}
 		if (l.longs == 1) != l.block.long() {
 			t.Errorf("%s: %d long blocks", tt.name, l.longs)
@@ -423,8 +434,8 @@ func TestTheWindowThatALongBlockSuggests(t *testing.T) {
 		{"an attempt at the end of the last block counts", nil, func(l *Law) { l.block.from = 40*sec - 1 }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
 		{"one before it does not", nil, func(l *Law) { l.block.from = 40*sec + 1 }, "59 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
 		{"of a single attempt", nil, func(l *Law) { l.block.from, l.block.lastRefused = 98900*ms, 99*sec }, "1 of unit 0 in 1.0s-61.1s lone", sec / 3, 160 * sec, 15250 * ms},
-		{"to the end of an advertised wait: it is assumed for half of it", nil, func(l *Law) { l.block.exact = true }, "60 of unit 0 in 116.6s-120.0s lone", 20 * sec, 220 * sec, minFold},
-		{"for two minutes at most", nil, func(l *Law) { l.block.exact, l.block.release = true, 400*sec }, "60 of unit 0 in 351.8s-360.0s lone", 20 * sec, 520 * sec, 65 * sec},
+		{"to the end of an advertised wait: it is assumed for half of it", nil, func(l *Law) { l.block.exact = true }, "60 of unit 0 in 116.6s-120.0s lone", 20 * sec, 220 * sec, 15 * sec},
+		{"for two minutes at most", nil, func(l *Law) { l.block.exact, l.block.release = true, 400*sec }, "60 of unit 0 in 351.8s-360.0s lone", 20 * sec, 520 * sec, 75 * sec},
 		{"besides one that more blocks support", nil, func(l *Law) { l.limits = []limit{&window{size: amounts{9, 9, 0}, low: 110 * sec, high: 115 * sec}} }, "9 of unit 0 in 110.0s-115.0s, 60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
 		{"configured, since the last long block", []time.Duration{110 * sec}, func(*Law) {}, "60 of unit 0 in 107.8s-110.0s lone", 20 * sec, 270 * sec, minFold},
 		{"and ended at the canary that was admitted", []time.Duration{120 * sec}, func(*Law) {}, "60 of unit 0 in 117.6s-120.0s lone", 20 * sec, 280 * sec, minFold},

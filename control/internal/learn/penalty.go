@@ -50,15 +50,22 @@ func (p *penalty) ended(took, silence, short time.Duration, refusals int) {
 // endedExplained learns from a block with a known cause: the time beyond what the cause predicts
 // is a penalty.
 func (p *penalty) endedExplained(b *block) {
-	took, silence := b.release-b.noticed, b.release-b.lastRefused
+	took := b.release - b.noticed
 	if !b.punished && !b.exact || took < b.expected+b.expected/2+longBlock {
 		p.ended(took, took, 0, 1)
-	} else if p.on() {
-		p.ended(took, silence, b.tooShort, b.refusals)
-	} else {
+		return
+	}
+	p.follows(b)
+}
+
+// follows learns from a block that lasted longer than the limit that refused explains.
+func (p *penalty) follows(b *block) {
+	if !p.on() {
 		p.blocks++
 		p.begin(b)
+		return
 	}
+	p.ended(b.release-b.noticed, b.release-b.lastRefused, b.tooShort, b.refusals)
 }
 
 // begin takes a block for the first of a penalty.

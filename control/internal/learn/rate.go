@@ -157,6 +157,15 @@ func (r *rate) blame(v *view, f refusal) {
 	}
 }
 
+// agreed returns the part of the refused pace that is safe under a penalty because the refusal before came at
+// about the same pace.
+func (r *rate) agreed() float64 {
+	if r.was.top == 0 {
+		return 0
+	}
+	return penaltyHigh - 2*math.Abs(math.Log(r.top/r.was.top))
+}
+
 // alike reports whether the last refusals came at about the same pace, as they do without a
 // burst.
 func (r *rate) alike() bool {
@@ -235,6 +244,7 @@ func (r *rate) ended(v *view, released time.Duration) {
 		if r.earlyInRow < 2 && r.sum.n > 0 {
 			low = max(low, min(r.top, r.sum.n/r.sum.whole))
 		}
+		low = max(low, min(r.top, (n-1)/whole)) // what was admitted before the canary
 		r.bracket(v.now, low, r.top)
 		return
 	}

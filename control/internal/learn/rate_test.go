@@ -232,20 +232,26 @@ func TestUnderAPenaltyAKnownBracketIsClimbedSlowly(t *testing.T) {
 }
 
 // A climb from 5 to 10 a second under a penalty, with 75 attempts in 10 s, ends with a refusal at 10 a
-// second. If earlier ones came at that pace, the next climb begins just below it, else below the mean.
+// second. If earlier ones came at that pace, the next climb begins just below it, else below the mean, and
+// the closer, the closer the last two were.
 func TestWhereAClimbUnderAPenaltyBegins(t *testing.T) {
 	for _, tt := range []struct {
 		name string
+		was  float64    // the pace at the refusal before, 0 if there was none
 		off  cycleRates // how badly the pace and the mean predicted refusals
 		low  float64
 	}{
-		{"refusals come at one pace", cycleRates{0.01, 0.2}, 10 * (penaltyLow + 0.08)},
-		{"they do not", cycleRates{0.2, 0.2}, 7.5 * (penaltyLow + 0.08)},
-		{"the means are as alike", cycleRates{0.01, 0.01}, 7.5 * (penaltyLow + 0.08)},
+		{"refusals come at one pace", 10, cycleRates{0.01, 0.2}, 10 * penaltyHigh},
+		{"the last two did", 10, cycleRates{0.2, 0.2}, 7.5 * penaltyHigh},
+		{"a hundredth higher", 10 * math.Exp(0.01), cycleRates{0.2, 0.2}, 7.5 * (penaltyHigh - 0.02)},
+		{"lower", 10 * math.Exp(-0.01), cycleRates{0.2, 0.2}, 7.5 * (penaltyHigh - 0.02)},
+		{"too far apart", 10 * math.Exp(-0.03), cycleRates{0.2, 0.2}, 7.5 * (penaltyLow + 0.08)},
+		{"the first refusal", 0, cycleRates{}, 7.5 * (penaltyLow + 0.08)},
+		{"the means are as alike", 10, cycleRates{0.01, 0.01}, 7.5 * penaltyHigh},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.h, l.clock = *sentEvenly(100*sec, 133*ms, 75), 130*sec
-		r := &rate{low: 5, high: 10, stretch: 75, count: 75, released: 90 * sec, refused: 100 * sec, top: 10, climbed: 75, since: 75, step: 0.2, price: 300, spaced: true, was: cycleRates{10, 1.875}, off: tt.off, cycles: 1}
+		r := &rate{low: 5, high: 10, stretch: 75, count: 75, released: 90 * sec, refused: 100 * sec, top: 10, climbed: 75, since: 75, step: 0.2, price: 300, spaced: true, was: cycleRates{tt.was, 1.875}, off: tt.off, cycles: 1}
 		l.limits, l.penalty = []limit{r}, penalty{length: 30 * sec, blocks: 1}
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 130 * sec, refusals: 1, pace: 10, blamed: r}
 		if l.ended(l.view()); math.Abs(r.low-tt.low) > 0.01 {
@@ -489,6 +495,11 @@ func TestWhatARateLearnsFromACycle(t *testing.T) {
 		{"few attempts at once", func(r *rate) { r.count, r.released, r.refused = 9, 9500*ms, 9700*ms }, "10.00-20.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},
 		{"ten are enough", func(r *rate) { r.count = 10 }, "0.91-1.38, step 0.20, cycle 1 of 10 in 8/10, price 12, early 0"},
 		{"few that are limited one by one", func(r *rate) { r.count, r.spaced = 9, true }, "12.28-15.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, spaced, going on"},
+		{"eight before the canary, in a short time: no slower than that", func(r *rate) { r.count, r.spaced, r.released, r.refused = 9, true, 9400*ms, 9900*ms }, "13.33-15.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, spaced, going on"},
+		{"nor faster than the pace that was refused", func(r *rate) { r.count, r.spaced, r.released, r.refused = 9, true, 9500*ms, 9900*ms }, "15.00-15.03, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, spaced, going on"},
+		{"also after many early refusals", func(r *rate) {
+			r.count, r.spaced, r.released, r.refused, r.earlyInRow, r.climbed = 9, true, 9400*ms, 9900*ms, 4, 0
+		}, "13.33-15.00, step 0.40, cycle 0 of 0 in 0/0, price 12, early 4, spaced, going on"},
 		{"with a mean that is known", func(r *rate) { r.count, r.spaced, r.sum = 9, true, cycle{140, 8, 10} }, "14.00-15.00, step 0.20, cycle 0 of 140 in 8/10, price 12, early 0, spaced, going on"},
 		{"with a mean above the pace", func(r *rate) { r.count, r.spaced, r.sum = 9, true, cycle{240, 8, 10} }, "15.00-15.03, step 0.20, cycle 0 of 240 in 8/10, price 12, early 0, spaced, going on"},
 		{"not after two early refusals", func(r *rate) { r.count, r.spaced, r.sum, r.earlyInRow = 9, true, cycle{140, 8, 10}, 2 }, "12.28-15.00, step 0.20, cycle 0 of 140 in 8/10, price 12, early 2, spaced, going on"},

@@ -20,6 +20,24 @@ func (t *advertised) drained(v *view, sent time.Duration, remaining float64) {
 // takes returns how many units others take in a second.
 func (t *advertised) takes() float64 { return max(0, t.taken/max(t.during, 1e-3)) }
 
+// contended reports whether others would take much of a fixed window at their pace.
+func (t *advertised) contended() bool {
+	return t.shape == fixed && !t.perCost && t.takes()*t.length().Seconds() > contendedPart*t.quota
+}
+
+// reserve returns how many units of a contended window are left to the others, since they may have taken
+// them after the newest response: few of all, unless a refusal costs more than units that nobody uses.
+func (t *advertised) reserve(v *view) float64 {
+	if !t.contended() || t.quota < manyAtOnce || t.rolled {
+		return 0
+	}
+	taken := t.takes() * (v.now - t.at).Seconds()
+	if v.punished {
+		return taken
+	}
+	return min(taken, maxGrazed*t.quota)
+}
+
 // occupied records how much of a sliding window others use.
 func (t *advertised) occupied(v *view, sent time.Duration, refused bool, used float64) {
 	own, length := sent, t.length()
@@ -48,7 +66,8 @@ func (t *advertised) seen(others float64) {
 // units are spread over the time until all are free. All clients do so and get equal
 // shares, since the responses report the same remaining units to all. Under a penalty a
 // bucket is not drained at once either, because each attempt in flight at a refusal may
-// lengthen the penalty. A limit on cost is spread only after a refusal showed that others
+// lengthen the penalty. A fixed window is spread while others take much of it, since a client that is never
+// refused would leave little to those that were. A limit on cost is spread only after a refusal showed that others
 // use it: before that, attempts in flight look like use by others. A sliding window is spread
 // whenever others use it, since its units would otherwise return to the client that used them.
 func (t *advertised) apart(v *view, need float64) time.Duration {
@@ -59,7 +78,7 @@ func (t *advertised) apart(v *view, need float64) time.Duration {
 		return time.Duration(float64(t.length()) * need / max(need, t.left-t.spent) / slideSpread)
 	}
 	over, longest := t.whole-v.now, never
-	spread := t.shared && t.margin >= grazed/2
+	spread := t.contended() || t.shared && t.margin >= grazed/2
 	if t.shape == bucket && t.slow > 0 {
 		over = seconds(t.quota / t.slow)
 		if taken := t.takes(); !t.perCost {

@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -13,19 +14,22 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 		shape  shape
 		shared bool
 		margin float64 // not used since a refusal
+		taken  float64 // by others in the last minute
 		left   float64
 		want   time.Duration // interval between attempts
 	}{
-		{"it is refused no more", fixed, true, 0, 40, 0},
-		{"alone", fixed, false, grazed, 40, 0},
-		{"a window", fixed, true, grazed, 40, 400 * ms},
-		{"of which little is left", fixed, true, grazed, 4, 4 * sec},
-		{"a bucket", bucket, true, grazed, 40, 800 * ms},
-		{"a bucket that was never refused, and that others use", bucket, false, 0, 40, 800 * ms},
-		{"of which little is left: others leave more than that", bucket, false, 0, 4, 4 * sec / 3},
-		{"a sliding window that was never refused", sliding, false, 0, 40, time.Minute / 12 / 40},
+		{"it is refused no more", fixed, true, 0, 20, 40, 0},
+		{"alone", fixed, false, grazed, 20, 40, 0},
+		{"a window", fixed, true, grazed, 20, 40, 400 * ms},
+		{"of which little is left", fixed, true, grazed, 20, 4, 4 * sec},
+		{"of which others take more than a quarter, without a refusal", fixed, false, 0, 20.1, 40, 400 * ms},
+		{"of which little is left: they may have taken that", fixed, false, 0, 30, 4, 20*sec + 60*ms},
+		{"a bucket", bucket, true, grazed, 30, 40, 800 * ms},
+		{"a bucket that was never refused, and that others use", bucket, false, 0, 30, 40, 800 * ms},
+		{"of which little is left: others leave more than that", bucket, false, 0, 30, 4, 4 * sec / 3},
+		{"a sliding window that was never refused", sliding, false, 0, 30, 40, time.Minute / 12 / 40},
 	} {
-		a := advertised{taken: 30, during: 60, others: 40, resets: known(time.Minute, 0), share: 1, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
+		a := advertised{taken: tt.taken, during: 60, others: 40, resets: known(time.Minute, 0), share: 1, shaper: newShaper(tt.shape), quota: 80, left: tt.left, shared: tt.shared, margin: tt.margin, at: 90 * sec, whole: 120 * sec, slow: 2, fast: 2}
 		for s := range a.errors {
 			a.errors[s] = 2
 		}
@@ -55,6 +59,73 @@ func TestASharedLimitIsSpreadOverTheRestOfItsWindow(t *testing.T) {
 		if got := a.free(v, 1) - v.now; got < tt.want || tt.want == 0 && got != 0 {
 			t.Errorf("under a penalty the next of %v, of which %v are left, goes %v after the last, want %v or more, or at once while much is left or few can be in flight at a refusal", tt.quota, tt.left, got, tt.want)
 		}
+	}
+}
+
+// Others take one of sixty units a second in a window of a minute, and the newest response is four
+// seconds old.
+func TestHowManyUnitsAreLeftToOthers(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(*advertised, *view)
+		want float64
+	}{
+		{"as many as they take meanwhile", func(*advertised, *view) {}, 4},
+		{"a few of all at most", func(a *advertised, _ *view) { a.at = 50 * sec }, maxGrazed * 60},
+		{"under a penalty all that they may have taken", func(a *advertised, v *view) { a.at, v.punished = 50*sec, true }, 50},
+		{"in a new window none: nobody knows whether they are back", func(a *advertised, _ *view) { a.rolled = true }, 0},
+		{"a quarter of the window is not much", func(a *advertised, _ *view) { a.taken = 2.5 }, 0},
+		{"a little more is", func(a *advertised, _ *view) { a.taken = 2.6 }, 1.04},
+		{"of seven none", func(a *advertised, _ *view) { a.quota = 7 }, 0},
+		{"of eight some", func(a *advertised, _ *view) { a.quota = 8 }, maxGrazed * 8},
+		{"of a bucket none: it fills meanwhile", func(a *advertised, _ *view) { a.shape = bucket }, 0},
+		{"of costs none: it may be our own attempts in flight", func(a *advertised, _ *view) { a.perCost = true }, 0},
+	} {
+		a := advertised{shaper: newShaper(fixed), quota: 60, window: time.Minute, taken: 10, during: 10, at: 96 * sec}
+		v := &view{now: 100 * sec}
+		tt.do(&a, v)
+		if got := a.reserve(v); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: %v units, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+// Three clients share 600 calls in each five minutes, and responses say how many are left. One of them is never
+// refused, and must not take what the others spread over the next window.
+func TestClientsOfAnAdvertisedWindowGetEvenShares(t *testing.T) {
+	p := provider{shape: fixed, units: 600, length: 5 * time.Minute, round: sec}
+	var laws [3]*Law
+	var due [3]time.Duration
+	var admitted [3]int
+	for c := range laws {
+		laws[c], due[c] = New(Config{Ceiling: 20 * ms, Initial: sec, Slowest: time.Hour}), time.Duration(c)*7*ms
+	}
+	refused := 0
+	for now := time.Duration(0); now < time.Hour; {
+		c := slices.Index(due[:], slices.Min(due[:]))
+		l := laws[c]
+		if now = l.Hold(due[c], 1); now > due[c] {
+			due[c] = now
+			continue
+		}
+		l.Sent(now, 1)
+		f, ok := p.arrives(now)
+		o := Outcome{Sent: now, Now: now + 5*ms, Class: Admitted, Estimate: 1, Cost: 1}
+		if ok {
+			admitted[c]++
+		} else {
+			refused++
+			o.Class = Refused
+		}
+		l.Advertise(now, o.Now, !ok, f)
+		l.Observe(o)
+		due[c] = now + 20*ms
+		if !l.Answered() {
+			due[c] = now + sec
+		}
+	}
+	if least, most := slices.Min(admitted[:]), slices.Max(admitted[:]); least < most*9/10 || refused > 8 {
+		t.Errorf("of 7200 calls the clients got %v, with %d refusals", admitted, refused)
 	}
 }
 

@@ -46,7 +46,7 @@ const (
 	// A pace that carried this many attempts is trusted, unless it was a burst.
 	carrier = 100.0
 	// A cycle with fewer attempts is no evidence alone and continues through the block.
-	// Meanwhile the pace falls to the mean of the cycle, at most by the factor shortCut.
+	// Meanwhile the pace falls to the mean of the cycle, and by the factor shortCut at most if there is a burst.
 	minCycle, shortCut = 10.0, 0.7
 	// The pace before a refusal is at least the mean of this time and of as many intervals:
 	// what was before may have been under another limit.
@@ -108,6 +108,8 @@ const (
 	sizeError = 0.98
 	// Attempts count for up to 1/maxSlack of its length longer, since some arrive late.
 	maxSlack = 50
+	// At most this part of a window is not used after refusals. If a penalty followed, the part grows by punishedMargin.
+	maxMargin, punishedMargin = 0.15, 0.07
 	// Windows start with the clock if it is less likely than this that blocks end so by chance.
 	clockOdds = 0.1
 	// An unsettled length is assumed shorter and shorter, over a time within these bounds.
@@ -233,7 +235,8 @@ const (
 	canaryGrowth, canaryHurry = 1.5, 3.0
 	hurryUntil                = 60 * time.Second
 	// And starvedGrowth times for a client that was refused more often than admitted.
-	// After penaltyLongest it is twice the last one, up to starvedLongest.
+	// It is starvedLongest at most, and if an advertised limit explains the block no longer than penaltyLongest
+	// or twice the last one.
 	// Its canaries are delayed like those of a wait of at most starvedApart.
 	starvedGrowth, starvedLongest, starvedApart = 5, time.Hour, 40 * time.Second
 	// And always canaryHurry times if a window that had ended by now would allow fewer than
@@ -290,7 +293,7 @@ const (
 	// Penalty.
 
 	// Under a penalty the pace is this part of the refused pace: penaltyLow at first, and more
-	// after each block, up to penaltyHigh.
+	// after each block, up to penaltyHigh, which it is at once if two refusals came at the same pace.
 	penaltyLow, penaltyHigh = 0.80, 0.93
 	// The same after an early refusal that is dear, and after two in a row before so many attempts
 	// were admitted.
@@ -327,6 +330,8 @@ const (
 	grazed, maxGrazed = 0.01, 0.08
 	// Others use the limit too if less than this part of it was our own use at the refusal.
 	ownUse = 0.95
+	// They use a fixed window if they would take more than this part of it at their pace.
+	contendedPart = 0.25
 	// Others take at most this part of a bucket, and while a client waits for it at most
 	// that part.
 	maxTaken, waitedTaken = 0.95, 0.7

@@ -313,7 +313,7 @@ func (w *window) blame(v *view, f refusal) {
 		w.testAfter *= testGrowth
 	case !w.settled() && length < w.high-w.high/50: // the assumed length was too short
 	default:
-		w.margin = min(0.15, 1.5*w.margin+0.003)
+		w.margin = min(maxMargin, 1.5*w.margin+0.003)
 	}
 }
 
@@ -350,7 +350,7 @@ func (w *window) uneven(v *view, tested bool) {
 		w.testAfter *= testGrowth
 		return
 	}
-	w.margin = min(0.15, 1.5*w.margin+0.003)
+	w.margin = min(maxMargin, 1.5*w.margin+0.003)
 	if w.doubts++; v.open > w.high {
 		w.doubts = 0
 	}
