@@ -230,7 +230,7 @@ func (t *advertised) update(v *view, sent time.Duration, refused bool, f Fact) {
 	}
 	if t.interval() > 0 && t.at >= 0 { // other attempts need room too
 		since := v.h.until(attempts, sent) - v.h.until(attempts, t.at)
-		fade := math.Exp(-since / (slackMemory * max(1, v.lastBlock)))
+		fade := math.Exp(-since / (slackMemory * max(1, v.lastBlock.Seconds())))
 		t.margin, t.slack = t.margin*fade, time.Duration(float64(t.slack)*fade)
 	}
 	if t.shape != sliding && t.at >= 0 && sent > t.at {

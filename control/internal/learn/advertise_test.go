@@ -830,7 +830,9 @@ func TestWhatAReportOfALimitChanges(t *testing.T) {
 		{"not while none go", fixed, func(a *advertised, _ *view, sent *time.Duration, _ *bool, _ *Fact) {
 			a.window, *sent = 100*sec, 1000*sec
 		}, fades, []float64{0.08 * math.Exp(-15/slackMemory), 5e6 * math.Exp(-15/slackMemory)}},
-		{"more slowly if a refusal costs more", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, v.lastBlock = 100*sec, 2 }, fades, []float64{0.08 * math.Exp(-5/slackMemory), 5e6 * math.Exp(-5/slackMemory)}},
+		{"more slowly if a refusal costs more", fixed, func(a *advertised, v *view, _ *time.Duration, _ *bool, _ *Fact) {
+			a.window, v.lastBlock = 100*sec, 2*sec
+		}, fades, []float64{0.08 * math.Exp(-5/slackMemory), 5e6 * math.Exp(-5/slackMemory)}},
 		{"nor if no rate is known", bucket, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.slow = 0 }, fades, []float64{0.08, 5e6}},
 		{"since one at the very beginning", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, a.at = 100*sec, 0 }, fades, []float64{0.08 * math.Exp(-100/slackMemory), 5e6 * math.Exp(-100/slackMemory)}},
 		{"not before the first report", fixed, func(a *advertised, _ *view, _ *time.Duration, _ *bool, _ *Fact) { a.window, a.at = 100*sec, -1 }, fades, []float64{0.08, 5e6}},

@@ -62,7 +62,7 @@ func (x *flight) fullness(_ *view, f refusal) float64 {
 
 func (x *flight) blame(v *view, f refusal) {
 	// What a block costs, in attempts, is gained again by one more in flight after so many.
-	worth := x.size * x.size * max(1, v.lastBlock) * 1e9 / v.latency
+	worth := x.size * x.size * float64(max(time.Second, v.lastBlock)) / v.latency
 	switch soon := x.untested < soonRefused*x.size; {
 	case x.extra > 0 && x.over > worth:
 		x.confirm()

@@ -172,7 +172,7 @@ func TestAfterABlockNoAnswersAreOnTheirWayBack(t *testing.T) {
 
 func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
 	x := &flight{size: 12, testAfter: 10}
-	v := &view{flying: 12, lastBlock: 1, open: seconds(testAfterBlocks)}
+	v := &view{flying: 12, lastBlock: sec, open: seconds(testAfterBlocks)}
 	for range 20 {
 		if x.answered(v); x.extra > 0 {
 			t.Fatal("it is tested soon after a block")
@@ -217,7 +217,7 @@ func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
 		{"up to a bound", flight{size: 10, extra: 1, testAfter: 3000}, 10, flight{size: 10, testAfter: maxTest}},
 	} {
 		got := tt.x
-		if got.blame(&view{latency: 1e9, lastBlock: 0.5}, refusal{others: tt.others}); got != tt.want {
+		if got.blame(&view{latency: 1e9, lastBlock: 500 * ms}, refusal{others: tt.others}); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}

@@ -70,8 +70,9 @@ func (h *history) merge(now time.Duration) {
 		case i < len(cells)-exactCells && float64(next.at-cells[keep-1].at)*h.grain <= float64(now-next.at):
 			last.at, last.sum = next.at, next.sum
 		default:
-			keep++
-			cells[keep] = *next
+			if keep++; keep != i {
+				cells[keep] = *next
+			}
 		}
 	}
 	h.cells = cells[:keep+1]

@@ -143,11 +143,10 @@ func New(cfg Config) *Law {
 
 // view returns what the limits need to know. It is true until the next call.
 func (l *Law) view() *view {
-	l.seen = view{
-		now: l.clock, last: l.last, guard: time.Duration(l.trip), latency: l.latency, jitter: l.jitter, flying: l.flying,
-		phase: l.cfg.Phase, likely: l.likely, mean: l.mean, h: &l.h, lastBlock: l.lastBlock.Seconds(), punished: l.penalty.on(), open: l.clock - l.lastRelease,
-	}
-	return &l.seen
+	v := &l.seen
+	v.now, v.last, v.guard, v.latency, v.jitter, v.flying = l.clock, l.last, time.Duration(l.trip), l.latency, l.jitter, l.flying
+	v.phase, v.likely, v.mean, v.h, v.lastBlock, v.punished, v.open = l.cfg.Phase, l.likely, l.mean, &l.h, l.lastBlock, l.penalty.on(), l.clock-l.lastRelease
+	return v
 }
 
 // Answered reports whether any response was received.

@@ -38,14 +38,14 @@ type view struct {
 	jitter    float64       // variation of the latency
 	flying    int
 	mean      amounts       // of an attempt
-	lastBlock float64       // seconds that the last block lasted
+	lastBlock time.Duration // how long the last block lasted
 	punished  bool          // a penalty follows each refusal
 	open      time.Duration // how long ago the last block ended
 	h         *history
 }
 
 // calm returns how long ago the last block ended, in multiples of its length.
-func (v *view) calm() float64 { return float64(v.open) / (v.lastBlock*1e9 + 1) }
+func (v *view) calm() float64 { return float64(v.open) / float64(v.lastBlock+1) }
 
 // amounts returns the amounts of an attempt of that cost.
 func (v *view) amounts(c float64) amounts { return amounts{1, c, v.mean[busy]} }

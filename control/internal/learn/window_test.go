@@ -290,7 +290,7 @@ func TestATestOfAWindowWaitsLongerEachTimeThatOneFailed(t *testing.T) {
 		{"under a penalty each waits so long", 1, 40, true, false},
 	} {
 		w := &window{testAfter: tt.failed}
-		if got := w.calm(&view{lastBlock: 1, open: seconds(tt.calm), punished: tt.punished}); got != tt.want {
+		if got := w.calm(&view{lastBlock: sec, open: seconds(tt.calm), punished: tt.punished}); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
@@ -354,7 +354,7 @@ func TestTheUnitThatPredictsRefusalsIsHeld(t *testing.T) {
 
 func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
 	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, testAfter: 1}
-	v := &view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: 1, open: 10 * sec}
+	v := &view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: sec, open: 10 * sec}
 	f := refusal{sent: v.now, now: v.now, cost: 1}
 	for i := range maxUneven + 1 {
 		if !w.ended(v, &block{}) {
@@ -700,7 +700,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 			w.raise = 1
 		}
 		w.low, w.high, w.size, w.proven = time.Minute, time.Minute, amounts{100, 100, 0}, amounts{70, 0, 0}
-		v := &view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, lastBlock: 1, open: seconds(tt.calm)}
+		v := &view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, tt.used), mean: amounts{1, 1, 0}, lastBlock: sec, open: seconds(tt.calm)}
 		w.answered(v)
 		if math.Abs(w.raise-tt.raise) > 1e-6 || w.size[attempts] != tt.size || w.size[cost] != tt.size || w.proven[attempts] != tt.proven || w.untested != tt.untests {
 			t.Errorf("%s: raised by %.4f, size %v, proven %v, %v untested; want %.4f, %v, %v, %v", tt.name, w.raise, w.size, w.proven[attempts], w.untested, tt.raise, tt.size, tt.proven, tt.untests)
@@ -708,7 +708,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 	}
 	large := window{untested: 499, testAfter: 1, raise: 1, low: time.Minute, high: time.Minute, size: amounts{200, 200, 0}}
 	for i, want := range []float64{1, 1.0025} {
-		if large.answered(&view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); large.raise != want {
+		if large.answered(&view{now: time.Hour, h: sentEvenly(time.Hour, 100*ms, 200), mean: amounts{1, 1, 0}, lastBlock: sec, open: 99 * sec}); large.raise != want {
 			t.Errorf("after %d attempts a window of 200 is tested with %v, want %v", 500+i, large.raise, want)
 		}
 	}
@@ -717,7 +717,7 @@ func TestAWindowIsTestedAndRaised(t *testing.T) {
 		t.Errorf("a size of less than one attempt is not trusted after ten: %v", dear.proven)
 	}
 	few := window{untested: 26, testAfter: 1, raise: 1, low: time.Minute, high: time.Minute, size: amounts{2, 2, 0}}
-	if few.answered(&view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, lastBlock: 1, open: 99 * sec}); few.raise != 1.25 {
+	if few.answered(&view{now: time.Hour, h: sentEvenly(time.Hour, sec, 2), mean: amounts{1, 1, 0}, lastBlock: sec, open: 99 * sec}); few.raise != 1.25 {
 		t.Errorf("a window of two is tested with %v, want 1.25", few.raise)
 	}
 	few.raise = 1.2
