@@ -316,9 +316,10 @@ func TestNothingUnknownIsZeroOrGood(t *testing.T) {
 				if rec.Code != http.StatusOK {
 					t.Errorf("%q: %d %s", path, rec.Code, rec.Body)
 				}
+				page := tokenField.ReplaceAllString(rec.Body.String(), "") // any digits may be in a token
 				for _, zero := range []string{"0001", "+Inf", "NaN", "%!", "2562047h", "106751", ">0</span>", "&lt;nil&gt;"} {
-					if strings.Contains(rec.Body.String(), zero) {
-						t.Errorf("%q has %q:\n%s", path, zero, rec.Body)
+					if strings.Contains(page, zero) {
+						t.Errorf("%q has %q:\n%s", path, zero, page)
 					}
 				}
 			}
