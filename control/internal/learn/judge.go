@@ -145,12 +145,12 @@ func (l *Law) judgeWindow(v *view, w *window) {
 		if w.released = b.release; lone && !w.lone {
 			l.since = w.since
 		}
-	case !w.lone && w.settled() && !w.even && b.exact && b.release-b.noticed > w.high: // all of it is back: a penalty follows
-		w.doubts, w.margin = 0, min(maxMargin, w.margin+punishedMargin)
-		l.penalty.follows(b)
 	case w.even:
 		l.drop(w)
 		l.holdRate(v, b)
+	case !w.lone && w.settled() && b.exact && b.release-b.noticed > w.high: // all of it is back: a penalty follows
+		w.doubts, w.margin = 0, min(maxMargin, w.margin+punishedMargin)
+		l.penalty.follows(b)
 	case w.doubts >= 2 || w.lone:
 		l.drop(w)
 		l.refuted++

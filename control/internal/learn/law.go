@@ -141,7 +141,8 @@ func New(cfg Config) *Law {
 	return l
 }
 
-// view returns what the limits need to know. It is true until the next call.
+// view returns what the limits need to know. It is true until the next call. Each attempt needs some: a
+// literal would be written twice.
 func (l *Law) view() *view {
 	v := &l.seen
 	v.now, v.last, v.guard, v.latency, v.jitter, v.flying = l.clock, l.last, time.Duration(l.trip), l.latency, l.jitter, l.flying

@@ -28,7 +28,7 @@ func (t *advertised) contended() bool {
 // reserve returns how many units of a contended window are left to the others, since they may have taken
 // them after the newest response: few of all, unless a refusal costs more than units that nobody uses.
 func (t *advertised) reserve(v *view) float64 {
-	if !t.contended() || t.quota < manyAtOnce || t.rolled {
+	if t.rolled || t.quota < manyAtOnce || !t.contended() {
 		return 0
 	}
 	taken := t.takes() * (v.now - t.at).Seconds()
