@@ -67,7 +67,7 @@ func FuzzScannerSSE(f *testing.F) {
 
 func FuzzScannerJSON(f *testing.F) {
 	golden.Seeds(f)
-	fuzz(f, object, `{"choices":[[{"text":"\u00e"}]]}`, `{"a":}{"b"]:1}`, `[[[[[[[[[[[[[[{"usage":{}}]]`)
+	fuzz(f, object, `{"choices":[[{"text":"\u00e"}]]}`, `{"choices":[[{"lost":"\u00e"}]]}`, `{"a":}{"b"]:1}`, `[[[[[[[[[[[[[[{"usage":{}}]]`)
 }
 
 func FuzzStripper(f *testing.F) {

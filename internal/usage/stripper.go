@@ -2,6 +2,7 @@ package usage
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"slices"
 
@@ -244,7 +245,7 @@ func (s *Stripper) without(event []byte, cut part) []byte {
 // Inject sets stream_options.include_usage in the body of a request to OpenAI chat. All
 // other bytes stay as they are: order, numbers, white space, duplicate members. changed
 // is false, and out is body, if the client asked for usage itself, if the call is not a
-// stream, or if body is not a JSON object.
+// stream, if body is not a JSON object, or if the member that would be set is not JSON.
 func Inject(body []byte) (out []byte, changed bool) {
 	var o, options object
 	if !o.parse(body, 0) || rawjson.Space(body, o.close+1) != len(body) {
@@ -270,7 +271,7 @@ func Inject(body []byte) (out []byte, changed bool) {
 		return insert(body, options.open+1, options.open+1, `"include_usage":true`), true
 	case asked < 0:
 		return insert(body, options.open+1, options.open+1, `"include_usage":true,`), true
-	case string(options.valueOf(asked)) == "true":
+	case string(options.valueOf(asked)) == "true", !json.Valid(options.valueOf(asked)):
 		return body, false
 	default:
 		m := options.members[asked]

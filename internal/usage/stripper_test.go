@@ -316,7 +316,7 @@ func FuzzInject(f *testing.F) {
 	golden.Seeds(f)
 	for _, s := range []string{
 		`{"stream":true}`, `{"stream":true,"stream_options":{"include_usage":false,"a":[1,{"b":"\\\""}]}}`,
-		`{"stream_options":null,"stream":true}`, ` {"a":-1.5e+7,"stream" :true}`, `{"stream":false}`,
+		`{"stream_options":null,"stream":true}`, `{"stream":true,"stream_options":{"include_usage":yes}}`, ` {"a":-1.5e+7,"stream" :true}`, `{"stream":false}`,
 	} {
 		f.Add([]byte(s))
 	}
