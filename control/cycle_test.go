@@ -329,12 +329,15 @@ func ExampleCycle() {
 // window are held.
 func BenchmarkCycle(b *testing.B) {
 	for _, limiter := range []struct {
-		name  string
-		admit func(time.Duration) (bool, time.Duration)
-	}{{"bucket", bucketOf(5, 10)}, {"window", windowOf(120, time.Minute)}} {
+		name string
+		make func() func(time.Duration) (bool, time.Duration)
+	}{
+		{"bucket", func() func(time.Duration) (bool, time.Duration) { return bucketOf(5, 10) }},
+		{"window", func() func(time.Duration) (bool, time.Duration) { return windowOf(120, time.Minute) }},
+	} {
 		b.Run(limiter.name, func(b *testing.B) {
 			law := cycle(b, control.Params{Ceiling: 10 * ms, Initial: sec})
-			play(law, 0, time.Hour, 10*ms, limiter.admit)
+			play(law, 0, time.Hour, 10*ms, limiter.make())
 			now := 2 * time.Hour
 			b.ReportMetric(float64(unsafe.Sizeof(control.Cycle{})), "bytes")
 			b.ReportAllocs()

@@ -30,7 +30,7 @@ func (l *Law) Advertise(sent, now time.Duration, refused bool, f Fact) {
 	for i := range l.headers {
 		if t := &l.headers[i]; t.name == f.Name && t.perCost == f.PerCost {
 			t.shares(f.Share)
-			t.update(l.view(), sent, refused, f)
+			t.update(l.look(), sent, refused, f)
 			return
 		}
 	}
@@ -43,7 +43,7 @@ func (l *Law) Advertise(sent, now time.Duration, refused bool, f Fact) {
 			t.shaper = newShaper(bucket)
 		}
 		t.shares(f.Share)
-		t.update(l.view(), sent, refused, f)
+		t.update(l.look(), sent, refused, f)
 		l.headers = append(l.headers, t)
 	}
 }
@@ -87,7 +87,7 @@ func (l *Law) advertisedExplains(f refusal) bool {
 			t.explainedInRow = 0
 		}
 		t.explainedAt, t.explainedRefused = l.allAdmitted, l.allRefused
-		t.graze(l.view(), f)
+		t.graze(l.look(), f)
 		found = found || t.explainedInRow < maxExplained
 	}
 	return found
@@ -107,7 +107,7 @@ func (l *Law) advertised(now time.Duration, c float64) time.Duration {
 	if len(l.headers) == 0 {
 		return at
 	}
-	v := l.view()
+	v := l.look()
 	for i := range l.headers {
 		at = max(at, l.headers[i].free(v, c))
 	}

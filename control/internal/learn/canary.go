@@ -58,7 +58,7 @@ type canaryPlan struct {
 
 func (l *Law) canaryPlan() canaryPlan {
 	p := canaryPlan{
-		block: &l.block, now: l.clock, trip: time.Duration(l.trip), from: l.block.from, phase: l.cfg.Phase, penalty: l.penaltyWait(), likely: l.likely,
+		block: &l.block, now: l.clock, trip: time.Duration(l.trip), from: l.block.from, phase: l.phase, penalty: l.penaltyWait(), likely: l.likely,
 		lost: l.lost(),
 	}
 	p.room, p.known = l.predicted(&p) // by the round trip of a refusal
@@ -90,7 +90,7 @@ func (l *Law) predicted(p *canaryPlan) (room time.Duration, known bool) {
 	if p.blamed == nil {
 		return room, false
 	}
-	v := l.view()
+	v := l.look()
 	if at := p.blamed.free(v, 1); at != never {
 		room = max(room, at)
 	}
@@ -233,7 +233,7 @@ func (l *Law) latest() time.Duration {
 	if !ok || !w.lone || w.hits < 1 || b.refusals < 2 {
 		return never
 	}
-	v := l.view()
+	v := l.look()
 	from := w.filled(v, b.began, 1)
 	if b.from > from && b.from <= w.filled(v, b.began, 1-1.0/latestSlack) {
 		from = b.from // all of them went since the last release, but for the rounding of the history

@@ -111,7 +111,7 @@ func TestWhenACanaryGoes(t *testing.T) {
 		{"one block does: three times later", []func(*Law){hold(sized(5, window{lone: true, low: 40 * sec, high: 50 * sec, fold: sec, floor: sec})), func(l *Law) { l.block.refusals, l.block.wait, l.block.count = 2, 20*sec, -1 }}, refusal{limited: true}, 60220 * ms, 0, 7 * sec},
 		{"an even window: after two and a half units", []func(*Law){hold(sized(20, window{even: true, low: 20 * sec, high: 20 * sec}))}, refusal{limited: true}, 2500 * ms, 120 * ms, 7 * sec},
 		{"a window whose length is not known: in between", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 22 * sec, fold: sec}))}, refusal{limited: true}, 17 * sec, 120 * ms, 7 * sec},
-		{"one by the clock: with it", []func(*Law){hold(sized(5, window{low: 60 * sec, high: 60 * sec, clock: 60 * sec})), func(l *Law) { l.cfg.Phase = 0 }}, refusal{limited: true}, 20100 * ms, 120 * ms, 7 * sec},
+		{"one by the clock: with it", []func(*Law){hold(sized(5, window{low: 60 * sec, high: 60 * sec, clock: 60 * sec})), func(l *Law) { l.phase = 0 }}, refusal{limited: true}, 20100 * ms, 120 * ms, 7 * sec},
 		{"an answer frees a limit in flight", []func(*Law){hold(&flight{size: 1}), func(l *Law) { l.flying = 1 }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
 		{"in an outage whatever the limits say", []func(*Law){hold(sized(5, window{low: 20 * sec, high: 20 * sec})), func(l *Law) { l.block.outage = true }}, refusal{limited: true}, sec, 120 * ms, 7 * sec},
 		{"an advertised limit explains it", []func(*Law){sliding(0), func(l *Law) { l.block.explained, l.headers[0].shape = true, fixed }}, refusal{limited: true}, 120 * ms, 120 * ms, 40012500 * time.Microsecond},

@@ -241,7 +241,7 @@ func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
 		x := l.flight()
 		for x.size > tt.to {
 			x.untested = 1000
-			x.blame(l.view(), refusal{others: x.size - 1})
+			x.blame(l.look(), refusal{others: x.size - 1})
 		}
 		if x.wrong() != tt.wrong {
 			t.Errorf("refused from %v down to %v in flight: wrong is %v, want %v", tt.size, tt.to, x.wrong(), tt.wrong)

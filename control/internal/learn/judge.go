@@ -16,7 +16,7 @@ func (l *Law) released(sent time.Duration) {
 		l.named.short = 0
 	}
 	l.transition(admitted)
-	l.ended(l.view())
+	l.ended(l.look())
 }
 
 // ended learns from a block that has ended.
@@ -178,12 +178,17 @@ func (l *Law) rateEnded(v *view) {
 		}
 	}
 	top := max(pace, r.top)
+	mean := 0.0
+	if l.penalty.on() {
+		mean = r.earn(b.release)
+	}
 	r.ended(v, b.release)
 	if r.alike() { // all refusals came at this pace, whatever the mean of the climbs to it was
 		pace = top
 	}
 	if l.penalty.on() && b.blamed == limit(r) {
-		r.punished(v.now, pace*keep, top, l.meanLong)
+		low := max(pace*keep, mean)
+		r.punished(v.now, low, max(low, top), l.meanLong)
 	}
 }
 
@@ -346,7 +351,7 @@ func (l *Law) holdWindow(v *view, b *block) {
 // ended when such a window does, or may have.
 func (l *Law) configured(v *view, b *block, w *window) {
 	for _, length := range l.likely.configured() {
-		ends := b.windowEnds(length, b.from, l.cfg.Phase)
+		ends := b.windowEnds(length, b.from, l.phase)
 		switch ended := func(end time.Duration) bool { return end > b.lastRefused && end <= b.release }; {
 		case ended(ends.released):
 		case ended(ends.clock):

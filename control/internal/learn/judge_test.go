@@ -17,7 +17,7 @@ func TestALimitInFlightThatWasLoweredIsHeldWithItsNewSize(t *testing.T) {
 	l.out.add(100*sec, 2)
 	l.crowd.last, l.crowd.times, l.weighed = 2, 2, 2
 	l.block = block{blamed: l.limits[1], began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4}
-	l.ended(l.view())
+	l.ended(l.look())
 	if x := l.flight(); len(l.limits) != 1 || x == nil || x.size != 2 || x.testAfter != firstTest {
 		t.Errorf("holds %+v", l.limits)
 	}
@@ -28,7 +28,7 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 	was := newRate(0, 20, 25)
 	x := &flight{size: 43, testAfter: firstTest, was: was}
 	l.hold(x)
-	v := l.view()
+	v := l.look()
 	for i := range maxSoon {
 		if x.soonInRow >= maxSoon {
 			t.Fatalf("given up after %d refusals", i)
@@ -38,7 +38,7 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 	}
 	l.block = block{refusals: 1, blamed: x}
 	l.crowd.evidence, was.count, was.since, was.refused, l.clock = 5, 7, 9, 40*sec, 50*sec
-	l.ended(l.view())
+	l.ended(l.look())
 	if l.flight() != nil || l.rate() != was || l.crowd.evidence != 0 {
 		t.Errorf("holds %v after %d refusals soon after each other, want the rate of before; evidence %v", l.Binding(), maxSoon, l.crowd.evidence)
 	}
@@ -78,32 +78,32 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 		do   func(*Law)
 		want string
 	}{
-		{"a window that was exceeded becomes a rate", law(sized(60, time.Minute)), func(l *Law) { l.windowToRate(l.view(), l.limits[0].(*window)) }, "1.00-1.50/s"},
+		{"a window that was exceeded becomes a rate", law(sized(60, time.Minute)), func(l *Law) { l.windowToRate(l.look(), l.limits[0].(*window)) }, "1.00-1.50/s"},
 		{"which may be as fast as it was filled", law(sized(300, time.Minute)), func(l *Law) {
 			w := l.limits[0].(*window)
 			w.pace, w.floor = 12, 10*sec
-			l.windowToRate(l.view(), w)
+			l.windowToRate(l.look(), w)
 		}, "5.00-12.00/s"},
 		{"within a third of the time it took", law(sized(300, time.Minute)), func(l *Law) {
 			w := l.limits[0].(*window)
 			w.pace, w.floor = 99, 10*sec
-			l.windowToRate(l.view(), w)
+			l.windowToRate(l.look(), w)
 		}, "5.00-12.00/s"},
-		{"a held rate stays", law(sized(60, time.Minute), newRate(0, 8, 9)), func(l *Law) { l.windowToRate(l.view(), l.limits[0].(*window)) }, "8.00-9.00/s"},
+		{"a held rate stays", law(sized(60, time.Minute), newRate(0, 8, 9)), func(l *Law) { l.windowToRate(l.look(), l.limits[0].(*window)) }, "8.00-9.00/s"},
 		{"five limits are too many: the oldest window goes", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec), &flight{size: 3}), func(l *Law) { l.hold(sized(4, sec)) },
 			"1.00-2.00/s, 2 of unit 0 in 1.0s-1.0s, 3 in flight, 4 of unit 0 in 1.0s-1.0s"},
 		{"four are not", law(newRate(0, 1, 2), sized(1, sec), sized(2, sec)), func(l *Law) { l.hold(sized(4, sec)) },
 			"1.00-2.00/s, 1 of unit 0 in 1.0s-1.0s, 2 of unit 0 in 1.0s-1.0s, 4 of unit 0 in 1.0s-1.0s"},
-		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
-		{"unless another was found meanwhile", law(&flight{size: 3, was: newRate(0, 1, 2)}, newRate(0, 5, 6)), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "5.00-6.00/s"},
-		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.view(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
-		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
-		{"or that of a window", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.view(), 3) }, "2.40-3.00/s"},
-		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = nil, true; l.penalize(l.view(), 0) }, "0.81-4.00/s"},
-		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = nil, 97*sec; l.penalize(l.view(), 0) }, "3.20-4.00/s"},
-		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = nil, 96*sec; l.penalize(l.view(), 0) }, "1.00-1.25/s"},
-		{"a rate that was blamed stays", law(newRate(0, 8, 9)), func(l *Law) { l.penalize(l.view(), 0) }, "8.00-9.00/s"},
-		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = nil; l.penalize(l.view(), 0) }, "0.81-1.01/s"},
+		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.look(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
+		{"unless another was found meanwhile", law(&flight{size: 3, was: newRate(0, 1, 2)}, newRate(0, 5, 6)), func(l *Law) { l.dropFlight(l.look(), l.limits[0].(*flight)) }, "5.00-6.00/s"},
+		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.look(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
+		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.look(), 0) }, "0.81-1.01/s"},
+		{"or that of a window", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.look(), 3) }, "2.40-3.00/s"},
+		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = nil, true; l.penalize(l.look(), 0) }, "0.81-4.00/s"},
+		{"or of few attempts", law(), func(l *Law) { l.block.blamed, l.freed = nil, 97*sec; l.penalize(l.look(), 0) }, "3.20-4.00/s"},
+		{"of five", law(), func(l *Law) { l.block.blamed, l.freed = nil, 96*sec; l.penalize(l.look(), 0) }, "1.00-1.25/s"},
+		{"a rate that was blamed stays", law(newRate(0, 8, 9)), func(l *Law) { l.penalize(l.look(), 0) }, "8.00-9.00/s"},
+		{"another one does not", law(newRate(0, 8, 9)), func(l *Law) { l.block.blamed = nil; l.penalize(l.look(), 0) }, "0.81-1.01/s"},
 	} {
 		limits, refuted := len(tt.l.limits), tt.l.refuted
 		tt.do(tt.l)
@@ -120,7 +120,7 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 	for refusals, want := range map[int]time.Duration{1: 0, 2: 9 * sec} { // a first canary that was admitted bounds nothing
 		l := law()
 		l.block.blamed, l.block.refusals = nil, refusals
-		if l.penalize(l.view(), 0); l.penalty.low != want {
+		if l.penalize(l.look(), 0); l.penalty.low != want {
 			t.Errorf("after %d refusals a penalty is longer than %v, want %v", refusals, l.penalty.low, want)
 		}
 	}
@@ -162,7 +162,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 	penalized := func(do func(*rate)) func(*Law) {
 		return func(l *Law) {
 			r := newRate(0, 3, 4)
-			r.price, r.stretch, r.since, r.climbed, r.count = 100, 100, 24, 199, 100
+			r.price, r.stretch, r.since, r.climbed, r.count, r.earned.whole, r.empty = 100, 100, 24, 199, 100, 400, true
 			do(r)
 			hold(0, r)(l)
 			l.penalty = penalty{length: time.Minute, blocks: 2}
@@ -231,6 +231,9 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "hardly any for the first time", do: penalized(func(r *rate) { r.price, r.since, r.climbed, r.earlyInRow = fullPrice, 2, 2, 1 }), want: "0.88-4.00/s", penalty: time.Minute},
 		{name: "nor if another limit was blamed", do: and(penalized(func(*rate) {}), func(l *Law) { l.block.blamed = &flight{size: 5}; l.limits = append(l.limits, l.block.blamed) }), want: "3.00-4.00/s, 5 in flight", penalty: time.Minute},
 		{name: "under a penalty a refusal may cost up to twice as much as one without", do: penalized(func(r *rate) { r.price = 1.5 * fullPrice }), want: "0.55-4.00/s", penalty: time.Minute},
+		{name: "no slower than what the cycle admitted, with its block", do: penalized(func(r *rate) { r.earned = cycle{} }), want: "0.98-4.00/s", penalty: time.Minute},
+		{name: "and those before", do: penalized(func(r *rate) { r.earned = cycle{n: 200, whole: 100} }), want: "1.43-4.00/s", penalty: time.Minute},
+		{name: "which may be faster than what was refused", do: penalized(func(r *rate) { r.earned = cycle{n: 900, whole: 100} }), want: "4.52-4.52/s", penalty: time.Minute},
 		{name: "a second short block ends a penalty", do: and(penalized(func(*rate) {}), func(l *Law) { l.penalty.shortInRow = 1 }), want: "3.00-4.00/s"},
 		{name: "one that lasts longer than a short penalty does lengthens it", do: func(l *Law) {
 			l.penalty.length, l.block.refusals, l.block.lastRefused, l.block.tooShort, l.block.release = 1500*ms, 2, 100200*ms, 2*sec, 102*sec
@@ -275,7 +278,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 			tt.do(l)
 		}
 		l.clock = l.block.release
-		l.ended(l.view())
+		l.ended(l.look())
 		if got := held(l); got != tt.want {
 			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
 		}
@@ -314,7 +317,7 @@ func TestBlocksAreCounted(t *testing.T) {
 		{"which may be late", block{began: 101 * sec, noticed: 101 * sec, release: 124 * sec, expected: 10 * sec, refusals: 2, explained: true}, 2, 40 * sec, 0},
 		{"a long block that no advertised limit explains", block{began: 101 * sec, noticed: 101 * sec, release: 141 * sec, refusals: 2}, 2, 80 * sec, 0},
 	} {
-		l := Law{unlikely: 2, sought: 80 * sec, lastRelease: 100 * sec, lastBlock: 10 * sec, beyond: 99 * sec, block: tt.b}
+		l := Law{unlikely: 2, sought: 80 * sec, lastRelease: 100 * sec, view: view{lastBlock: 10 * sec}, beyond: 99 * sec, block: tt.b}
 		l.count(tt.b.release)
 		if l.unlikely != tt.unlikely || l.sought != tt.sought || l.beyond != tt.beyond {
 			t.Errorf("%s: %d unlikely outages, %v sought, %v beyond what a limit explains; want %d, %v, %v", tt.name, l.unlikely, l.sought, l.beyond, tt.unlikely, tt.sought, tt.beyond)
@@ -407,7 +410,7 @@ func TestAWindowThatIsSureBeginsWithTheClockIfRefusalsSaySo(t *testing.T) {
 			}
 		}
 		l.clock, l.limits, l.block.blamed = l.block.release, []limit{w}, w
-		if got := l.holdPeriod(l.view()); got != (tt.clock > 0) || w.clock != tt.clock || tt.clock > 0 && (w.low != time.Minute || w.size != amounts{100, 0, 0}) {
+		if got := l.holdPeriod(l.look()); got != (tt.clock > 0) || w.clock != tt.clock || tt.clock > 0 && (w.low != time.Minute || w.size != amounts{100, 0, 0}) {
 			t.Errorf("%s: %v, by the clock %v, %v to %v, %v", name, got, w.clock, w.low, w.high, w.size)
 		}
 	}
@@ -439,14 +442,14 @@ func TestTheWindowThatALongBlockSuggests(t *testing.T) {
 		{"besides one that more blocks support", nil, func(l *Law) { l.limits = []limit{&window{size: amounts{9, 9, 0}, low: 110 * sec, high: 115 * sec}} }, "9 of unit 0 in 110.0s-115.0s, 60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
 		{"configured, since the last long block", []time.Duration{110 * sec}, func(*Law) {}, "60 of unit 0 in 107.8s-110.0s lone", 20 * sec, 270 * sec, minFold},
 		{"and ended at the canary that was admitted", []time.Duration{120 * sec}, func(*Law) {}, "60 of unit 0 in 117.6s-120.0s lone", 20 * sec, 280 * sec, minFold},
-		{"one that the canary before would have found over", []time.Duration{100 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
-		{"one that is not over yet", []time.Duration{121 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
-		{"the second of two", []time.Duration{121 * sec, 110 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 107.8s-110.0s lone", 20 * sec, 270 * sec, minFold},
-		{"the first of two", []time.Duration{115 * sec, 110 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "60 of unit 0 in 112.7s-115.0s lone", 20 * sec, 275 * sec, minFold},
+		{"one that the canary before would have found over", []time.Duration{100 * sec}, func(l *Law) { l.phase = 5 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"one that is not over yet", []time.Duration{121 * sec}, func(l *Law) { l.phase = 5 * sec }, "60 of unit 0 in 100.0s-120.0s lone", 20 * sec, 160 * sec, minFold},
+		{"the second of two", []time.Duration{121 * sec, 110 * sec}, func(l *Law) { l.phase = 5 * sec }, "60 of unit 0 in 107.8s-110.0s lone", 20 * sec, 270 * sec, minFold},
+		{"the first of two", []time.Duration{115 * sec, 110 * sec}, func(l *Law) { l.phase = 5 * sec }, "60 of unit 0 in 112.7s-115.0s lone", 20 * sec, 275 * sec, minFold},
 		{"a long one is assumed for two minutes", []time.Duration{300 * sec}, func(l *Law) { l.block.release = 350 * sec }, "60 of unit 0 in 294.0s-300.0s lone", 20 * sec, 470 * sec, 52500 * ms},
-		{"by the clock, of which only its newest period counts", []time.Duration{50 * sec}, func(l *Law) { l.cfg.Phase = 5 * sec }, "5 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
-		{"not what was sent at the end of the one before", []time.Duration{50 * sec}, func(l *Law) { l.cfg.Phase = 5*sec - 1 }, "4 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
-		{"which began before", []time.Duration{70 * sec}, func(l *Law) { l.cfg.Phase = 60 * sec }, "20 of unit 0 in 70.0s-70.0s lone", 20 * sec, 230 * sec, minFold},
+		{"by the clock, of which only its newest period counts", []time.Duration{50 * sec}, func(l *Law) { l.phase = 5 * sec }, "5 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
+		{"not what was sent at the end of the one before", []time.Duration{50 * sec}, func(l *Law) { l.phase = 5*sec - 1 }, "4 of unit 0 in 50.0s-50.0s lone", 20 * sec, 210 * sec, minFold},
+		{"which began before", []time.Duration{70 * sec}, func(l *Law) { l.phase = 60 * sec }, "20 of unit 0 in 70.0s-70.0s lone", 20 * sec, 230 * sec, minFold},
 		{"before the last long block ended, too", []time.Duration{75 * sec}, func(l *Law) { l.block.from = 70 * sec }, "30 of unit 0 in 73.5s-75.0s lone", 10 * sec, 235 * sec, minFold},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour, Windows: tt.windows})
@@ -454,7 +457,7 @@ func TestTheWindowThatALongBlockSuggests(t *testing.T) {
 		l.block = block{from: 40 * sec, began: 100 * sec, noticed: 100 * sec, lastRefused: 140 * sec, release: 160 * sec, refusals: 2, pace: 4}
 		tt.do(l)
 		l.clock = l.block.release
-		l.holdWindow(l.view(), &l.block)
+		l.holdWindow(l.look(), &l.block)
 		w, ok := l.limits[len(l.limits)-1].(*window)
 		if got := held(l); got != tt.want || !ok {
 			t.Errorf("%s: holds %q, want %q", tt.name, got, tt.want)
@@ -487,7 +490,7 @@ func TestTheRateThatAShortBlockSuggests(t *testing.T) {
 		l.block = block{began: 100 * sec, ramping: true, pace: 8}
 		l.out.add(100*sec, 0)
 		tt.do(l)
-		l.holdRate(l.view(), &l.block)
+		l.holdRate(l.look(), &l.block)
 		if got := held(l); got != tt.want || l.rate().guessed != tt.guessed {
 			t.Errorf("%s: %s, guessed %v; want %s", tt.name, got, l.rate().guessed, tt.want)
 		}
@@ -519,7 +522,7 @@ func TestABlockWithAnotherCauseEndsTheCycleOfARate(t *testing.T) {
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: r}
 		tt.do(l)
 		l.clock = l.block.release
-		l.ended(l.view())
+		l.ended(l.look())
 		if void := r.cycles == 0; void != tt.void || r.released != l.clock || r.refused != 0 || r.count != 0 {
 			t.Errorf("%s: cycle dropped %v, began at %v; %+v", tt.name, void, r.released, r)
 		}
@@ -556,7 +559,7 @@ func TestAClimbAboveItsBracketGoesOnAfterABlockOfAnotherLimit(t *testing.T) {
 			r.refused = 100 * sec
 		}
 		l.clock = l.block.release
-		l.rateEnded(l.view())
+		l.rateEnded(l.look())
 		if goesOn := r.pace() == pace; goesOn != tt.goesOn || !goesOn && r.since != 0 {
 			t.Errorf("%s: goes on %v at %v after %v attempts, was %v", tt.name, goesOn, r.pace(), r.since, pace)
 		}
@@ -576,7 +579,7 @@ func TestALongBlockThatAnAdvertisedLimitExplainsEndsACycle(t *testing.T) {
 			l.block.release = 60 * sec
 		}
 		l.clock = l.block.release
-		l.ended(l.view())
+		l.ended(l.look())
 		if (l.freed == l.block.release) != long {
 			t.Errorf("long %v: freed at %v, released at %v", long, l.freed, l.block.release)
 		}
@@ -588,7 +591,7 @@ func TestALongSilenceAfterRefusedCanariesIsThePenalty(t *testing.T) {
 	l.h = *sentEvenly(100*sec, sec, 100)
 	l.clock, l.meanLong = 1000*sec, 450*sec
 	l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 600 * sec, release: 1000 * sec, refusals: 6, pace: 4, ramping: true}
-	l.penalize(l.view(), 0)
+	l.penalize(l.look(), 0)
 	if l.penalty.length != 400*sec {
 		t.Errorf("the penalty is %v, want the 400 s that no canary lengthened", l.penalty.length)
 	}
@@ -611,7 +614,7 @@ func TestAConfiguredLengthIsBelievedSooner(t *testing.T) {
 		}
 		l.clock = 72 * sec
 		l.block = block{began: 30 * sec, noticed: 30 * sec, lastRefused: 40 * sec, release: 72 * sec, pace: 1, refusals: 4}
-		l.ended(l.view())
+		l.ended(l.look())
 		w := l.limits[0].(*window)
 		if got := w.length(l.clock); configured != (got == 70*sec) || !configured && got != 72*sec || w.size[attempts] != 30 {
 			t.Errorf("configured %v: %v of %v, want 30 in 70s or in 72s", configured, w.size[attempts], got)
@@ -708,7 +711,7 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		before := *w
 		l.limits, l.block.blamed = []limit{newRate(0, 8, 9), w}, nil
 		l.clock = tt.at
-		l.blameCounted(l.view(), refusal{sent: tt.at, now: tt.at, cost: 1})
+		l.blameCounted(l.look(), refusal{sent: tt.at, now: tt.at, cost: 1})
 		want, blamed := before, limit(nil)
 		if tt.size > 0 {
 			want.low, want.high, want.lone, want.even, want.clock, want.size, want.testAfter = 10*sec, 10*sec, false, true, 0, amounts{tt.size, 0, 0}, testGrowth
@@ -771,7 +774,7 @@ func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
 		}
 		l.clock, l.penalty.length, l.allRefused = l.block.release, sec, 9
 		l.limits, l.block.blamed = tt.limits, nth(tt.limits, tt.blamed)
-		holds := l.holdPeriod(l.view())
+		holds := l.holdPeriod(l.look())
 		if got := held(l); got != tt.want || holds != strings.HasSuffix(tt.want, "clock") || holds == l.penalty.on() || l.spans.ring[0].refusals != 5 {
 			t.Errorf("%s: %v, holds %q, want %q; a penalty of %v, %v refused", tt.name, holds, got, tt.want, l.penalty.length, l.spans.ring[0].refusals)
 		}

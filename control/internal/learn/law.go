@@ -80,20 +80,16 @@ type Outcome struct {
 
 // Law is the state of one connection. Make one with [New].
 type Law struct {
-	cfg    Config
-	state  state
-	clock  time.Duration // the latest instant that was passed in
-	last   time.Duration // when the newest attempt was sent
-	began  time.Duration // when the first one was sent
-	flying int           // attempts in flight
+	cfg   Config
+	state state
+	clock time.Duration // the latest instant that was passed in
+	began time.Duration // when the first attempt was sent
+	view                // what limits need to know; look brings it up to date
 
 	h           history
 	out         departures
 	crowd       crowd
-	latency     float64 // nanoseconds, of admitted attempts
-	jitter      float64 // nanoseconds, variation of the latency
 	trip        float64 // nanoseconds, round trip of a refusal
-	mean        amounts
 	lately      float64 // what recent attempts cost, in multiples of the mean of all
 	vary        float64 // mean deviation of what one costs
 	allAdmitted float64 // attempts admitted, in all
@@ -106,14 +102,12 @@ type Law struct {
 	spans   spans
 	strays  strays
 	headers []advertised
-	likely  *candidates
 
 	epoch       time.Duration // refusals of attempts sent until then are already counted
 	freed       time.Duration // the last release of a long block; before any, the first attempt
 	since       time.Duration // the same without blocks that held windows explain: a longer one may have begun then
-	lastRelease time.Duration // the last release, and the length of its block
-	lastBlock   time.Duration
-	beyond      time.Duration // how much longer that was than the advertised limit that refused explains
+	lastRelease time.Duration // the last release
+	beyond      time.Duration // how much longer its block was than the advertised limit that refused explains
 	limited     bool          // the provider refuses with 429
 	named       waits         // how far those are right
 	refuted     int           // windows that were refuted
@@ -125,7 +119,6 @@ type Law struct {
 	longs       int           // long blocks that have ended
 	brief       int           // consecutive blocks that ended at the first canary
 	shown       time.Duration
-	seen        view // the newest
 }
 
 // New returns a law that has learned nothing.
@@ -133,7 +126,8 @@ func New(cfg Config) *Law {
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = maxSilence
 	}
-	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1, last: -never}
+	l := &Law{cfg: cfg, shown: cfg.Initial, epoch: -1}
+	l.last, l.phase = -never, cfg.Phase
 	l.expect(cfg.Windows...)
 	l.ramp.every = float64(cfg.Initial)
 	l.mean = amounts{1, 1, 0}
@@ -141,12 +135,10 @@ func New(cfg Config) *Law {
 	return l
 }
 
-// view returns what the limits need to know. It is true until the next call. Each attempt needs some: a
-// literal would be written twice.
-func (l *Law) view() *view {
-	v := &l.seen
-	v.now, v.last, v.guard, v.latency, v.jitter, v.flying = l.clock, l.last, time.Duration(l.trip), l.latency, l.jitter, l.flying
-	v.phase, v.likely, v.mean, v.h, v.lastBlock, v.punished, v.open = l.cfg.Phase, l.likely, l.mean, &l.h, l.lastBlock, l.penalty.on(), l.clock-l.lastRelease
+// look returns what the limits need to know, as of now. It is true until the next call.
+func (l *Law) look() *view {
+	v := &l.view
+	v.now, v.guard, v.h, v.punished, v.open = l.clock, time.Duration(l.trip), &l.h, l.penalty.on(), l.clock-l.lastRelease
 	return v
 }
 
@@ -194,7 +186,7 @@ func (l *Law) Hold(now time.Duration, cost float64) time.Duration {
 	if l.state == ramping {
 		at = max(at, l.last+time.Duration(l.ramp.every))
 	}
-	v := l.view()
+	v := l.look()
 	for _, x := range l.limits {
 		at = max(at, x.free(v, cost))
 	}
@@ -210,6 +202,9 @@ func (l *Law) Sent(now time.Duration, cost float64) {
 	now = l.clock
 	if l.h.cells == nil {
 		l.began, l.freed, l.since = now, now, now
+		if r := l.rate(); r != nil { // it was restored, perhaps long ago
+			r.released = now
+		}
 	}
 	switch {
 	case l.state == waiting:
@@ -289,20 +284,20 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 		l.released(o.Sent)
 	case o.Steady:
 	case l.state == ramping, l.state == holding: // ramping with restored limits, too
-		if l.state == ramping && l.ramp.answered(l.view(), o.Sent, float64(l.cfg.Ceiling)) {
+		if l.state == ramping && l.ramp.answered(l.look(), o.Sent, float64(l.cfg.Ceiling)) {
 			l.ramp.admitted = l.allAdmitted
 		}
 		for _, x := range l.limits {
 			switch x := x.(type) {
 			case *window:
-				v := l.view()
+				v := l.look()
 				if x.refuted(v) {
 					l.windowToRate(v, x)
 					return
 				}
 				x.answered(v)
 			case *flight:
-				x.answered(l.view())
+				x.answered(l.look())
 			}
 		}
 	}
@@ -357,7 +352,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 
 // blocked begins a block.
 func (l *Law) blocked(f refusal) {
-	v := l.view()
+	v := l.look()
 	f = l.sinceRelease(f)
 	l.block = block{
 		began: f.sent, noticed: f.now, lastRefused: f.sent, cost: f.cost, refusals: 1, overloaded: !f.limited,
@@ -428,7 +423,7 @@ func (l *Law) pace(v *view, t time.Duration) float64 {
 // limit allows as many at once as it has room for, and the rest at its interval. An
 // advertised window becomes free at one instant, which is the next attempt's.
 func (l *Law) After(n float64) time.Duration {
-	v := l.view()
+	v := l.look()
 	ns := 0.0
 	if l.state == ramping || l.state == starting || len(l.limits) == 0 {
 		ns = n * l.ramp.every
@@ -446,7 +441,7 @@ func (l *Law) After(n float64) time.Duration {
 
 // sustained returns the longest interval of the held limits, in nanoseconds.
 func (l *Law) sustained() float64 {
-	v := l.view()
+	v := l.look()
 	ns := 0.0
 	if l.state == ramping || l.state == starting || len(l.limits) == 0 {
 		ns = l.ramp.every

@@ -372,7 +372,7 @@ func TestTheClockOfALaw(t *testing.T) {
 		t.Errorf("with as many in flight as may be, the next goes at %v", at)
 	}
 	l.clock, l.lastRelease, l.lastBlock = 100*sec, 40*sec, 6*sec-1
-	if v := l.view(); v.calm() != 10 {
+	if v := l.look(); v.calm() != 10 {
 		t.Errorf("a minute after a block of 6s is %v times as long, want 10", v.calm())
 	}
 	l = New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
@@ -472,7 +472,7 @@ func TestThePaceBeforeARefusalIsThatOfItsTime(t *testing.T) {
 			l.h.add(now, amounts{1, 1, 0})
 		}
 		l.shown = 10 * sec
-		if got := l.pace(l.view(), now); got < tt.low || got > tt.high {
+		if got := l.pace(l.look(), now); got < tt.low || got > tt.high {
 			t.Errorf("%s: %.3f/s, want %g to %g", tt.name, got, tt.low, tt.high)
 		}
 	}
@@ -497,7 +497,7 @@ func TestThePaceBeforeARefusalIsThatOfItsTime(t *testing.T) {
 			l.h.add(now-ago, amounts{tt.bursts[ago], 0, 0})
 		}
 		l.shown, l.freed = tt.shown, now-tt.freed
-		if got := l.pace(l.view(), now); math.Abs(got-tt.want) > 1e-6 {
+		if got := l.pace(l.look(), now); math.Abs(got-tt.want) > 1e-6 {
 			t.Errorf("%s: %v a second, want %v", tt.name, got, tt.want)
 		}
 	}

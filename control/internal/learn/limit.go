@@ -30,18 +30,21 @@ type limit interface {
 
 // view is what limits need to know of the law.
 type view struct {
-	now, last time.Duration // last is when the newest attempt was sent
-	phase     time.Duration // the wall clock at instant 0
-	likely    *candidates   // lengths of windows
-	guard     time.Duration // how much later than another an attempt may arrive
-	latency   float64       // nanoseconds
-	jitter    float64       // variation of the latency
-	flying    int
+	last      time.Duration // when the newest attempt was sent
+	flying    int           // attempts in flight
 	mean      amounts       // of an attempt
+	latency   float64       // nanoseconds, of admitted attempts
+	jitter    float64       // nanoseconds, variation of the latency
 	lastBlock time.Duration // how long the last block lasted
-	punished  bool          // a penalty follows each refusal
-	open      time.Duration // how long ago the last block ended
-	h         *history
+	likely    *candidates   // lengths of windows
+	phase     time.Duration // the wall clock at instant 0
+
+	// As of the last call of Law.look:
+	now      time.Duration
+	guard    time.Duration // how much later than another an attempt may arrive
+	punished bool          // a penalty follows each refusal
+	open     time.Duration // how long ago the last block ended
+	h        *history
 }
 
 // calm returns how long ago the last block ended, in multiples of its length.

@@ -42,7 +42,7 @@ func (w *window) over(b *block) time.Duration { return b.began + w.high + w.high
 
 // blameLonger blames a longer window than one, if one was nearly full when the block began.
 func (l *Law) blameLonger(than *window) {
-	b, v := &l.block, l.view()
+	b, v := &l.block, l.look()
 	b.from = l.since
 	for _, x := range l.limits {
 		w, ok := x.(*window)

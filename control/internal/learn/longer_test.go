@@ -51,7 +51,7 @@ func TestWhatALongBlockBehindAKnownWindowIsPutDownTo(t *testing.T) {
 			if w, ok := x.(*window); ok {
 				before = *w
 			}
-			l.block.blame(l.view(), x, refusal{sent: 100 * sec, now: 100 * sec, cost: 1})
+			l.block.blame(l.look(), x, refusal{sent: 100 * sec, now: 100 * sec, cost: 1})
 		}
 		if tt.do != nil {
 			tt.do(l)
@@ -154,7 +154,7 @@ func TestNoPenaltyFollowedALimitInFlightThatAShortBlockShowed(t *testing.T) {
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: release, refusals: 1, pace: 4}
 		l.out.add(100*sec, 7)
 		l.crowd.evidence, l.weighed = 5, 2
-		l.ended(l.view())
+		l.ended(l.look())
 		if x := l.flight(); x == nil || x.brief != want {
 			t.Errorf("released at %v: holds %+v, want %v", release, x, want)
 		}

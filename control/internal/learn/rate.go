@@ -43,6 +43,8 @@ type rate struct {
 	step    float64    // logarithm of the step down for the next climb
 	was     cycleRates // of the cycle before
 	off     cycleRates // how badly they predict those of the next
+	earned  cycle      // of the newest cycles under a penalty, decayed
+	empty   bool       // a refusal preceded this cycle, so that no burst is in it
 }
 
 func newRate(now time.Duration, low, high float64) *rate {
@@ -300,6 +302,17 @@ func (r *rate) bracket(now time.Duration, low, high float64) {
 	r.plan(now)
 }
 
+// earn takes a cycle under a penalty, with its block, into the mean of the newest ones, and returns that mean in
+// attempts a second; 0 if there is none. No slower pace is worth anything: others may use the limit, and then
+// refusals come as often at any pace.
+func (r *rate) earn(released time.Duration) float64 {
+	if r.empty {
+		r.earned.n = earnedFade*r.earned.n + max(0, r.count-1) // without the canary
+		r.earned.whole = earnedFade*r.earned.whole + (released - r.released).Seconds()
+	}
+	return r.earned.n / max(r.earned.whole, 1e-3)
+}
+
 // sure returns a pace that was admitted until an instant: that of the last hundred
 // attempts, which is too many for a burst, or else the mean.
 func (r *rate) sure(until time.Duration) float64 {
@@ -318,7 +331,7 @@ func (r *rate) sure(until time.Duration) float64 {
 func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
 	r.low, r.high, r.provenPace = believable(low), believable(high), 0
 	r.costs(length)
-	r.released, r.count, r.refused = now, 0, 0
+	r.released, r.count, r.refused, r.empty = now, 0, 0, true
 	r.plan(now)
 }
 
@@ -330,7 +343,7 @@ func (r *rate) costs(length time.Duration) {
 
 // void drops the current cycle, because something else blocked.
 func (r *rate) void(now time.Duration) {
-	r.released, r.count, r.refused = now, 0, 0
+	r.released, r.count, r.refused, r.empty = now, 0, 0, false
 	r.due = max(r.due, now+seconds(1/r.pace()))
 }
 

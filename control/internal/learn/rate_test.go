@@ -254,7 +254,7 @@ func TestWhereAClimbUnderAPenaltyBegins(t *testing.T) {
 		r := &rate{low: 5, high: 10, stretch: 75, count: 75, released: 90 * sec, refused: 100 * sec, top: 10, climbed: 75, since: 75, step: 0.2, price: 300, spaced: true, was: cycleRates{tt.was, 1.875}, off: tt.off, cycles: 1}
 		l.limits, l.penalty = []limit{r}, penalty{length: 30 * sec, blocks: 1}
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 130 * sec, refusals: 1, pace: 10, blamed: r}
-		if l.ended(l.view()); math.Abs(r.low-tt.low) > 0.01 {
+		if l.ended(l.look()); math.Abs(r.low-tt.low) > 0.01 {
 			t.Errorf("%s: %.2f to %.2f a second, want from %.2f", tt.name, r.low, r.high, tt.low)
 		}
 	}
@@ -262,6 +262,27 @@ func TestWhereAClimbUnderAPenaltyBegins(t *testing.T) {
 
 // However well a slow rate is known, a climb does not take so long that a raised limit is
 // found an hour later.
+// A cycle that began with a refusal says what the limit admits; another one may have a burst in it.
+func TestTheMeanUnderAPenalty(t *testing.T) {
+	r := newRate(0, 1, 2)
+	for _, tt := range []struct {
+		name  string
+		begin func()
+		want  float64
+	}{
+		{"the first cycle", func() {}, 0},
+		{"one after a refusal", func() { r.punished(0, 1, 2, time.Minute) }, 0.5},
+		{"of the next one with as many in half the time, and of eight tenths of that", func() { r.released = 30 * sec }, (0.8*30 + 30) / (0.8*60 + 30)},
+		{"after another limit refused nothing is added", func() { r.void(0) }, (0.8*30 + 30) / (0.8*60 + 30)},
+	} {
+		tt.begin()
+		r.count = 31
+		if got := r.earn(time.Minute); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: %v/s, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestAClimbTakesAQuarterOfAnHourAtMost(t *testing.T) {
 	for _, tt := range []struct{ low, want float64 }{
 		{0.5, 1000}, // more would be refused than is gained

@@ -65,7 +65,7 @@ func (l *Law) show(mayShorten bool) {
 // there is none.
 func (l *Law) Binding() Found {
 	var b Found
-	v := l.view()
+	v := l.look()
 	slowestOf := 0.0
 	for _, x := range l.limits {
 		if ns := x.interval(v); ns > slowestOf {
@@ -82,7 +82,7 @@ func (l *Law) Binding() Found {
 
 // Limits appends the held limits and the advertised ones.
 func (l *Law) Limits(to []Found) []Found {
-	v := l.view()
+	v := l.look()
 	for _, x := range l.limits {
 		to = append(to, found(v, x))
 	}
@@ -102,7 +102,7 @@ type Use struct {
 
 // Uses appends how much of each limit of [Law.Limits] is in use now, in the same order.
 func (l *Law) Uses(now time.Duration, to []Use) []Use {
-	v := l.view()
+	v := l.look()
 	v.now = max(v.now, now)
 	for _, x := range l.limits {
 		u := Use{Used: -1, Free: x.free(v, v.mean[cost])}
@@ -180,7 +180,7 @@ func found(v *view, x limit) Found {
 // reports them.
 func (l *Law) Store() Stored {
 	s := Stored{Penalty: min(l.penalty.length, maxSilence), WaitUnit: l.named.unit, Trip: time.Duration(l.trip)}
-	v := l.view()
+	v := l.look()
 	for _, x := range l.limits {
 		if w, ok := x.(*window); ok && w.lone {
 			continue // a guess

@@ -131,6 +131,29 @@ func TestWhatARestoredLawHolds(t *testing.T) {
 	}
 }
 
+// A member of a fleet goes on with what it knew when the server is away, long after the law was made.
+func TestARestoredRateCountsFromTheFirstAttempt(t *testing.T) {
+	l := New(Config{Ceiling: 10 * ms, Initial: sec, Slowest: time.Hour})
+	if err := l.Restore(Stored{Found: []Found{{Kind: Rate, Size: 1, High: 1}}, Penalty: 8 * sec}, sec); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Hour
+	send := func(class Class) {
+		l.Sent(now, 1)
+		l.Observe(Outcome{Sent: now, Now: now + 20*ms, Class: class, Estimate: 1})
+	}
+	for range 60 {
+		send(Admitted)
+		now += sec
+	}
+	send(Refused)
+	now = l.Hold(now, 1)
+	send(Admitted)
+	if got := l.rate().low; got < 0.7 {
+		t.Errorf("after a minute at one a second it goes on with %.3f", got)
+	}
+}
+
 func TestTheLimitsThatAreShown(t *testing.T) {
 	v := &view{now: time.Hour, latency: 1e9, mean: amounts{1, 4, 0}, h: &history{}}
 	alike := func(since float64) *rate { // without a burst
@@ -180,7 +203,7 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		{"a sliding one that is uncertain", nil, func(a *advertised) { a.shaper = newShaper(sliding); a.wrong = 1 }, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 0.5, Advertised: true, Name: "h", Slides: true}},
 		{"a bucket", nil, func(a *advertised) { a.shaper = newShaper(bucket); a.slow = 0.1 }, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h", Refills: true}},
 	} {
-		l := &Law{limits: tt.limits, latency: 1e9, clock: time.Hour, mean: amounts{1, 1, 0}}
+		l := &Law{limits: tt.limits, clock: time.Hour, view: view{latency: 1e9, mean: amounts{1, 1, 0}}}
 		if tt.header != nil {
 			a := header
 			tt.header(&a)

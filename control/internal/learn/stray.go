@@ -114,7 +114,7 @@ func (l *Law) isStray(f refusal) bool {
 	if f.limited || f.wait > 0 || l.penalty.on() {
 		return false
 	}
-	if x := fullest(l.limits, l.view(), l.sinceRelease(f)); x != nil && !isRate(x) {
+	if x := fullest(l.limits, l.look(), l.sinceRelease(f)); x != nil && !isRate(x) {
 		return false
 	}
 	return l.strays.refuse()

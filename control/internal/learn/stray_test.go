@@ -156,7 +156,7 @@ func TestThePaceOfBeforeStraysComesBack(t *testing.T) {
 			l.strays.add(isolated{20, 100})
 		}
 		tt.do(l)
-		l.seekStrays(l.view(), tt.isolated)
+		l.seekStrays(l.look(), tt.isolated)
 		low := 0.0
 		if r := l.rate(); r != nil {
 			low = r.low
@@ -190,7 +190,7 @@ func TestWhichBlocksMayBeStrays(t *testing.T) {
 		l.h, l.clock = *sentEvenly(100*sec, sec, 100), 101*sec
 		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, blamed: r, overloaded: true}
 		tt.do(l, r)
-		l.ended(l.view())
+		l.ended(l.look())
 		if l.strays.n != tt.n {
 			t.Errorf("%s: %d refusals in a row may be strays, want %d", tt.name, l.strays.n, tt.n)
 		}

@@ -298,6 +298,8 @@ const (
 	// The same after an early refusal that is dear, and after two in a row before so many attempts
 	// were admitted.
 	penaltyEarly, hardlyAny = 0.55, 3.0
+	// Nor is it less than the mean of the cycles, in which those before fade by this with each.
+	earnedFade = 0.8
 	// A canary goes this much after the usual end of a penalty.
 	penaltySlack = 1.1
 	// The length is searched for while it is more than this many times a length that was

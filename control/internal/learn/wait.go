@@ -118,7 +118,7 @@ func (l *Law) ends(now, wait time.Duration) bool {
 			continue
 		}
 		end := now + wait
-		since := (end + l.cfg.Phase + usualEnd) % u
+		since := (end + l.phase + usualEnd) % u
 		if byClock := since <= 2*usualEnd && (u == time.Hour || wait <= u); byClock || near(wait, u) || near(end-l.began, u) || near(end-l.freed, u) {
 			return true
 		}

@@ -96,7 +96,7 @@ func TestUsualWindowsExplainALongWait(t *testing.T) {
 		{"whole minutes but for a second and a half", 17*time.Minute - 1500*ms, false},
 		{"about a quarter of an hour", 15*time.Minute + 3*sec, true},
 	} {
-		l := Law{cfg: Config{Phase: 400 * sec}, began: 100 * sec, freed: 507 * sec}
+		l := Law{view: view{phase: 400 * sec}, began: 100 * sec, freed: 507 * sec}
 		if got := l.ends(now, tt.wait); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
