@@ -114,9 +114,6 @@ func (l *Law) ends(now, wait time.Duration) bool {
 		return true
 	}
 	for _, u := range l.likely.lengths() {
-		if u < penaltyLongest {
-			continue
-		}
 		end := now + wait
 		since := (end + l.phase + usualEnd) % u
 		if byClock := since <= 2*usualEnd && (u == time.Hour || wait <= u); byClock || near(wait, u) || near(end-l.began, u) || near(end-l.freed, u) {
