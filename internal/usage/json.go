@@ -264,7 +264,7 @@ func (w *walker) inString(p []byte) int {
 				w.escape = 2
 			}
 			i++
-		case w.escape > 1 && c != '"': // which ends the string, however short the escape is
+		case w.escape > 1 && c != '"': // a quotation mark ends the string, however short the escape is
 			w.note(c)
 			w.escape = (w.escape + 1) % 6
 			i++

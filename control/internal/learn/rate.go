@@ -44,7 +44,7 @@ type rate struct {
 	was     cycleRates // of the cycle before
 	off     cycleRates // how badly they predict those of the next
 	earned  cycle      // of the newest cycles under a penalty, decayed
-	empty   bool       // a refusal preceded this cycle, so that no burst is in it
+	empty   bool       // punished began this cycle: a refusal came before it, so that no burst is in it
 }
 
 func newRate(now time.Duration, low, high float64) *rate {
@@ -303,7 +303,7 @@ func (r *rate) bracket(now time.Duration, low, high float64) {
 }
 
 // earn takes a cycle under a penalty, with its block, into the mean of the newest ones, and returns that mean in
-// attempts a second; 0 if there is none. No slower pace is worth anything: others may use the limit, and then
+// attempts a second; 0 if there is none. A slower pace gains nothing: where other users share the limit,
 // refusals come as often at any pace.
 func (r *rate) earn(released time.Duration) float64 {
 	if r.empty {
