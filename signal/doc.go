@@ -8,8 +8,8 @@
 //
 // # What is understood
 //
-//   - Retry-After in seconds (decimals too) or as an HTTP-date, retry-after-ms
-//     and x-ms-retry-after-ms. They beat everything else.
+//   - Retry-After in seconds (decimals too) or as an HTTP-date, retry-after-ms,
+//     x-ms-retry-after-ms and Traefik's X-Retry-In. They beat everything else.
 //   - RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers):
 //     the structured-field Lists with q, w, qu, pk and r, t, pk, the Dictionary
 //     of draft 7 (limit=100, remaining=5, reset=30), and the three separate

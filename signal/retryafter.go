@@ -10,15 +10,19 @@ const (
 	retryAfterKey     = "Retry-After"
 	retryAfterMSKey   = "Retry-After-Ms"
 	msRetryAfterMSKey = "X-Ms-Retry-After-Ms"
+	retryInKey        = "X-Retry-In" // Traefik's
 )
 
-// retryAfter returns the wait in the Retry-After fields. The millisecond forms are more
-// precise, so they win if they agree with Retry-After to a second; otherwise the longer
+// retryAfter returns the wait in the Retry-After fields. The millisecond forms and Traefik's duration
+// are more precise, so they win if they agree with Retry-After to a second; otherwise the longer
 // wait is safe.
 func retryAfter(from origin) (wait time.Duration, ok bool) {
 	coarse, hasCoarse := longest(from, retryAfterKey, secondsOrDate)
 	fine, hasFine := longest(from, retryAfterMSKey, milliseconds)
 	if other, has := longest(from, msRetryAfterMSKey, milliseconds); has {
+		fine, hasFine = max(fine, other), true
+	}
+	if other, has := longest(from, retryInKey, duration); has {
 		fine, hasFine = max(fine, other), true
 	}
 	switch {
@@ -68,6 +72,12 @@ func secondsOrDate(value string, from origin) (time.Duration, bool) {
 func milliseconds(value string, _ origin) (time.Duration, bool) {
 	n, ok := parseNumber(value)
 	return n.clamped(time.Millisecond), ok
+}
+
+// duration reads one as Go writes it, such as 80.375956ms or 1m2.5s.
+func duration(value string, _ origin) (time.Duration, bool) {
+	d, err := time.ParseDuration(value)
+	return min(d, MaxRetryAfter), err == nil && d >= 0
 }
 
 // origin is the time from which durations to a stated time are counted.

@@ -424,6 +424,7 @@ func FuzzRead(f *testing.F) {
 			"Retry-After":                            {retryAfter, other},
 			"Retry-After-Ms":                         {milliseconds},
 			"X-Ms-Retry-After-Ms":                    {other},
+			"X-Retry-In":                             {reset},
 			"Date":                                   {date},
 			"Ratelimit-Policy":                       {policy, other},
 			"Ratelimit":                              {rateLimit, other},
@@ -449,6 +450,7 @@ func FuzzRead(f *testing.F) {
 		// Nothing beats Retry-After: no limit and no body changes the wait.
 		delete(header, "Retry-After-Ms")
 		delete(header, "X-Ms-Retry-After-Ms")
+		delete(header, "X-Retry-In")
 		alone := signal.Read(at, status, http.Header{"Date": {date}, "Retry-After": {retryAfter, other}}, nil)
 		if s = signal.Read(at, status, header, body); alone.HasRetryAfter && s.RetryAfter != alone.RetryAfter {
 			t.Errorf("Retry-After gives %v among other fields and %v alone", s.RetryAfter, alone.RetryAfter)
