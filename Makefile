@@ -52,9 +52,9 @@ test-long: ## Run the tests that kill at random, draw or load much, with their f
 	./store/sqlite ./sink/jsonl ./sink/parquet ./sink/sqlite ./e2e/bulk ./e2e/crash ./e2e/hold ./e2e/provider ./e2e/serve -long || exit 1; \
 	$(GO) test $$race -count 1 -skip '^TestRealClients$$' -timeout $(TIMEOUT) ./internal/forward ./e2e/run -long
 
-limits: ## Measure collecting against real nginx and HAProxy with limits (half an hour of waiting); LAW=NAME, REQUESTS=2000.
+limits: ## Measure collecting against real nginx and HAProxy with limits (half an hour of waiting); LAW=NAME, REQUESTS=2000, TRAEFIK=PATH of a Traefik.
 	@mkdir -p out && rm -f out/limits.jsonl
-	$(GO) test -count 1 -run '^TestRealLimits$$' -v -timeout 0 ./e2e/limits -long -limits.requests $(REQUESTS) -limits.law "$(LAW)" -limits.report "$(CURDIR)/out/limits.jsonl"
+	$(GO) test -count 1 -run '^TestRealLimits$$' -v -timeout 0 ./e2e/limits -long -limits.requests $(REQUESTS) -limits.law "$(LAW)" -limits.traefik "$(TRAEFIK)" -limits.report "$(CURDIR)/out/limits.jsonl"
 
 clients: ## Try some twenty programs behind headway run, against nginx with limits, and write the table of docs/guides/run.md (half an hour of waiting).
 	$(GO) test -count 1 -run '^TestRealClients$$' -v -timeout 0 ./e2e/run -long -clients.write
