@@ -58,7 +58,8 @@ alone: the others' members stay what they are. Beside a fleet's goodput, refusal
 and overshoot of a limit stand those of one process with the same work ("alone").
 
 --member draws one member alone and writes it as a scenario file, whose first line
-says how to run it.`,
+says how to run it; with --out the command is printed too. Its seed is part of that
+command: with another one, chance decides otherwise.`,
 		Example: `  headway sim population
   headway sim population --n 200 --seed 7 --law aimd
   headway sim population --family ban --n 50 --json | jq '.members[] | {number, goodput}'
@@ -111,6 +112,8 @@ func writeMember(cmd *cobra.Command, o *population.Options, number int, out stri
 	switch {
 	case !cmd.Flags().Changed("member"):
 		return usage(fmt.Errorf("--out needs --member"))
+	case changed(cmd, "json", "plot", "law", "passive", "bound") != "":
+		return usage(fmt.Errorf("--%s has no effect with --member, which writes a file and runs nothing", changed(cmd, "json", "plot", "law", "passive", "bound")))
 	case number < 0 || number >= population.MaxMembers:
 		return usage(fmt.Errorf("--member: %d must be from 0 to %d", number, population.MaxMembers-1))
 	case cmd.Flags().Changed("out"):
@@ -126,7 +129,21 @@ func writeMember(cmd *cobra.Command, o *population.Options, number int, out stri
 		_, err = cmd.OutOrStdout().Write(m.File())
 		return err
 	}
-	return writeWhole("--out", out, content(m.File()))
+	if err := writeWhole("--out", out, content(m.File())); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "headway sim run %s --seed %d\n", out, m.Seed)
+	return nil
+}
+
+// changed returns the first of those flags that was given, or "".
+func changed(cmd *cobra.Command, names ...string) string {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // progressOf says now and then how many members are done, and nothing of a

@@ -166,6 +166,9 @@ func plottable(cmd *cobra.Command, path string) error {
 	if !cmd.Flags().Changed("plot") {
 		return nil
 	}
+	if e := filepath.Ext(path); e != "" && !strings.EqualFold(e, ".svg") {
+		return usage(fmt.Errorf("--plot: %s: only SVG can be drawn, must end in .svg", path))
+	}
 	return replaceable("--plot", path)
 }
 

@@ -80,6 +80,7 @@ func TestSimComplainsAboutWhatItCannotRun(t *testing.T) {
 		{"a seed that is not a number", []string{"run", good, "--seed", "-1"}, []string{"--seed"}},
 		{"plot without a name", []string{"run", good, "--plot", ""}, []string{"--plot"}},
 		{"plot into no directory", []string{"run", good, "--plot", filepath.Join(folder, "none", "x.svg")}, []string{"--plot", "none"}},
+		{"plot as another kind of picture", []string{"run", good, "--plot", filepath.Join(folder, "x.png")}, []string{"x.png: only SVG can be drawn, must end in .svg"}},
 		{"plot over a directory", []string{"run", good, "--plot", folder}, []string{"--plot", "regular file"}},
 		{"no such subcommand", []string{"rum"}, []string{`"rum"`, "did you mean run?"}},
 		{"a trace of a bulk load", []string{"run", "dataverse-bulk-1user", "--trace", filepath.Join(folder, "x")}, []string{"--trace", "bulk workload"}},
@@ -569,8 +570,9 @@ func TestSimPopulation(t *testing.T) {
 
 func TestAMemberRunsAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "member.yaml")
-	if code, text, complaints := simulate(t, "sim", "population", "--seed", "5", "--member", "1", "--out", path); code != exitOK || text != "" {
-		t.Fatalf("exit %d: %s%s", code, text, complaints)
+	code, text, command := simulate(t, "sim", "population", "--seed", "5", "--member", "1", "--out", path)
+	if code != exitOK || text != "" {
+		t.Fatalf("exit %d: %s%s", code, text, command)
 	}
 	src, err := os.ReadFile(path)
 	if err != nil {
@@ -584,6 +586,9 @@ func TestAMemberRunsAlone(t *testing.T) {
 	if !ok {
 		t.Fatalf("the first line names no seed: %s", first)
 	}
+	if want := "headway sim run " + path + " --seed " + seed + "\n"; command != want {
+		t.Errorf("beside the file %q is printed, want %q", command, want)
+	}
 	if code, _, complaints := simulate(t, "sim", "run", path, "--seed", seed, "--law", "aimd"); code != exitOK {
 		t.Errorf("exit %d: %s", code, complaints)
 	}
@@ -595,6 +600,8 @@ func TestSimPopulationRefusesWhatItCannotDo(t *testing.T) {
 		"--family leaky":                `unknown family "leaky", want one of ban, fixed-block`,
 		"--law magic":                   `unknown law "magic", want one of`,
 		"--out x.yaml":                  "--out needs --member",
+		"--member 1 --json":             "--json has no effect with --member",
+		"--member 1 --plot x.svg":       "--plot has no effect with --member",
 		"--member -1":                   "--member: -1 must be from 0",
 		"--member 1 --out /nowhere/x.y": "there is no directory /nowhere",
 		"--plot /nowhere/x.svg":         "there is no directory /nowhere",
