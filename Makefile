@@ -54,7 +54,7 @@ test-long: ## Run the tests that kill at random, draw or load much, with their f
 
 limits: ## Measure collecting against real nginx and HAProxy with limits (half an hour of waiting); LAW=NAME, REQUESTS=2000, TRAEFIK=PATH of a Traefik.
 	@mkdir -p out && rm -f out/limits.jsonl
-	$(GO) test -count 1 -run '^TestRealLimits$$' -v -timeout 0 ./e2e/limits -long -limits.requests $(REQUESTS) -limits.law "$(LAW)" -limits.traefik "$(TRAEFIK)" -limits.report "$(CURDIR)/out/limits.jsonl"
+	$(GO) test -count 1 -run '^Test(RealLimits|CollectsEverythingThroughLimitsOfNginx)$$' -v -timeout 0 ./e2e/limits -long -limits.requests $(REQUESTS) -limits.law "$(LAW)" -limits.traefik "$(TRAEFIK)" -limits.report "$(CURDIR)/out/limits.jsonl"
 
 clients: ## Try some twenty programs behind headway run, against nginx with limits, and write the table of docs/guides/run.md (half an hour of waiting).
 	$(GO) test -count 1 -run '^TestRealClients$$' -v -timeout 0 ./e2e/run -long -clients.write
