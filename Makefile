@@ -88,7 +88,7 @@ fuzz: ## Fuzz every target for FUZZTIME.
 soak: ## An hour of virtual time and SOAK of real collecting, both flat in memory; fleets against one process; kills at random instants: 600, 600 with PostgreSQL, and 60 of workers.
 	$(GO) test -count 1 -run '^TestAnHour' -v .
 	$(GO) test -count 1 -run '^TestSoak$$' -v -timeout 0 ./e2e/hold -soak $(SOAK)
-	$(GO) test -count 1 -run '^TestFleetAgainstOne$$' -v -timeout 0 ./e2e/limits -long
+	$(GO) test -count 1 -run '^Test(FleetAgainstOne|CollectsEverythingThroughLimitsOfNginx)$$' -v -timeout 0 ./e2e/limits -long
 	$(GO) test -count 1 -run '^TestRandomInstants$$' -v -timeout 0 ./e2e/crash -long
 	$(GO) test -count 1 -run '^Test(CollectorsThatAreKilled|AServerThatRestarts)$$' -v -timeout 0 -p 1 ./store/postgres ./sink/postgres -long
 	$(GO) test -count 1 -run '^TestWorkersThatAreKilled$$' -v -timeout 0 ./internal/worker -long

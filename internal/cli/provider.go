@@ -293,13 +293,8 @@ func (m *languageModels) flags(cmd *cobra.Command) {
 // provided is the scenario that is asked for, and completes the options with
 // what the data need. Which scenario is empty without an argument.
 func (p *provision) provided(cmd *cobra.Command) (*scenario.Scenario, error) {
-	changed := func(names ...string) error {
-		for _, name := range names {
-			if cmd.Flags().Changed(name) {
-				return usage(fmt.Errorf("--%s does not go with --data %s and scenario %q", name, p.data, p.scenario))
-			}
-		}
-		return nil
+	refuse := func(names ...string) error {
+		return refuseFlags(cmd, fmt.Sprintf("--data %s and scenario %q", p.data, p.scenario), names...)
 	}
 	name := p.scenario
 	switch p.data {
@@ -307,25 +302,25 @@ func (p *provision) provided(cmd *cobra.Command) (*scenario.Scenario, error) {
 		if name == "" {
 			p.scenario, name = demoName, demoName
 		}
-		if err := changed(slices.Concat(limitsOfModels, flagsOfModels, flagsOfDataverse)...); err != nil {
+		if err := refuse(slices.Concat(limitsOfModels, flagsOfModels, flagsOfDataverse)...); err != nil {
 			return nil, err
 		}
 	case dataLLM:
-		if err := changed(flagsOfDataverse...); err != nil {
+		if err := refuse(flagsOfDataverse...); err != nil {
 			return nil, err
 		}
 		if name != "" && name != dataLLM {
-			if err := changed(limitsOfModels...); err != nil {
+			if err := refuse(limitsOfModels...); err != nil {
 				return nil, err
 			}
 		}
 		return p.languages(name)
 	case dataDataverse:
-		if err := changed(slices.Concat(limitsOfModels, flagsOfModels)...); err != nil {
+		if err := refuse(slices.Concat(limitsOfModels, flagsOfModels)...); err != nil {
 			return nil, err
 		}
 		if name != "" && name != dataDataverse {
-			if err := changed("scale"); err != nil {
+			if err := refuse("scale"); err != nil {
 				return nil, err
 			}
 		}

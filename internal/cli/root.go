@@ -166,6 +166,16 @@ func (e *exitError) Unwrap() error { return e.err }
 
 func usage(err error) error { return &exitError{code: exitUsage, err: err} }
 
+// refuseFlags returns a usage error if one of those flags was given, which do not go with something else.
+func refuseFlags(cmd *cobra.Command, with string, names ...string) error {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return usage(fmt.Errorf("--%s does not go with %s", name, with))
+		}
+	}
+	return nil
+}
+
 // exitFor finds the exit code of an error. What has none is a fault of ours,
 // but for cobra's own complaints about the command line.
 func exitFor(err error) *exitError {

@@ -112,14 +112,15 @@ func writeMember(cmd *cobra.Command, o *population.Options, number int, out stri
 	switch {
 	case !cmd.Flags().Changed("member"):
 		return usage(fmt.Errorf("--out needs --member"))
-	case changed(cmd, "json", "plot", "law", "passive", "bound") != "":
-		return usage(fmt.Errorf("--%s has no effect with --member, which writes a file and runs nothing", changed(cmd, "json", "plot", "law", "passive", "bound")))
 	case number < 0 || number >= population.MaxMembers:
 		return usage(fmt.Errorf("--member: %d must be from 0 to %d", number, population.MaxMembers-1))
 	case cmd.Flags().Changed("out"):
 		if err := replaceable("--out", out); err != nil {
 			return err
 		}
+	}
+	if err := refuseFlags(cmd, "--member, which writes a file and runs nothing", "json", "plot", "law", "passive", "bound"); err != nil {
+		return err
 	}
 	m, err := o.Draw(number)
 	if err != nil {
@@ -134,16 +135,6 @@ func writeMember(cmd *cobra.Command, o *population.Options, number int, out stri
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "headway sim run %s --seed %d\n", out, m.Seed)
 	return nil
-}
-
-// changed returns the first of those flags that was given, or "".
-func changed(cmd *cobra.Command, names ...string) string {
-	for _, name := range names {
-		if cmd.Flags().Changed(name) {
-			return name
-		}
-	}
-	return ""
 }
 
 // progressOf says now and then how many members are done, and nothing of a
