@@ -58,7 +58,9 @@ type Request struct {
 	Weight int
 	// Cost is the estimate of what the attempt takes of a limit that counts units, such
 	// as tokens. The actual cost is reported by [Outcome].Cost when the permit is
-	// settled. Law "cycle" learns such limits in units. Default 1.
+	// settled. Law "cycle" learns such limits in units. Estimates that are always too high or too
+	// low, or all alike, are corrected by what attempts did cost; not where responses name a limit by
+	// cost, since such providers reserve what an attempt may take. Default 1.
 	Cost float64
 	// Pool names the group of attempts that share limits, such as a model or a group of
 	// endpoints. A refusal in one pool does not slow the others, unless the whole account

@@ -171,7 +171,7 @@ func (m *member) forget() {
 // attempt and advertised no limits.
 func plain(t *Ticket, o *Outcome) bool {
 	return t.ahead && o.Class == reason.OK && len(o.Facts) == 0 && o.RetryAfter == 0 &&
-		!o.Steady && o.Pool == "" && (o.Cost == 0 || o.Cost == t.cost)
+		!o.Steady && o.Pool == "" && (o.Cost == 0 || o.Cost == t.asked)
 }
 
 // Spare returns how many permits all members together may hold ahead, so that limits are
@@ -240,11 +240,12 @@ func (c *Core) Recount(now time.Duration, t Ticket, at time.Duration) Ticket {
 	return t
 }
 
-// Recost corrects the cost of an admitted attempt.
+// Recost corrects the estimated cost of an admitted attempt.
 func (c *Core) Recost(t Ticket, cost float64) Ticket {
-	if !(cost > 0) || cost == t.cost {
+	if !(cost > 0) || cost == t.asked {
 		return t
 	}
+	t.asked, cost = cost, c.expect(t.pool, cost)
 	for _, l := range [...]*Pool{&c.Pool, t.pool} {
 		if law, ok := lawOf(l).(recounter); ok {
 			law.Recost(t.sent, cost-t.cost)

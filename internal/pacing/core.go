@@ -18,6 +18,7 @@ type Core struct {
 
 	random   uint64
 	inFlight int32
+	reserves bool    // the provider has advertised a limit by cost
 	member   *member // nil outside a fleet
 }
 
@@ -96,8 +97,9 @@ func (c *Core) ask(now time.Duration, a *Attempt) (d Decision, account, pool pac
 		}
 	}
 	// Where nothing is known of a pool, all that holds it up holds up the account.
-	if d, account = c.Pool.ask(now, a.Ready, a.cost()); d.OK && a.Pool != nil && (a.Pool.objected || now < a.Pool.cooldown) {
-		if d, pool = a.Pool.ask(now, a.Ready, a.cost()); !d.OK {
+	cost := c.expect(a.Pool, a.cost())
+	if d, account = c.Pool.ask(now, a.Ready, cost); d.OK && a.Pool != nil && (a.Pool.objected || now < a.Pool.cooldown) {
+		if d, pool = a.Pool.ask(now, a.Ready, cost); !d.OK {
 			d.Pool = a.Pool
 		}
 	}
@@ -111,7 +113,7 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 		return Ticket{}, d, Effects{}
 	}
 	var fx Effects
-	t := Ticket{sent: now, cost: a.cost(), pool: a.Pool}
+	t := Ticket{sent: now, cost: c.expect(a.Pool, a.cost()), asked: a.cost(), pool: a.Pool}
 	l := c.poolOf(a.Pool)
 	if !c.set.noBreaker {
 		var ok bool
@@ -143,6 +145,19 @@ func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
 		c.member.sent(c, now)
 	}
 	return t, d, fx
+}
+
+// expect returns what an attempt of a pool probably costs that was estimated to cost so much. A provider
+// that advertises a limit by cost reserves what an attempt may take, and gives back the rest: for that the
+// estimate counts.
+func (c *Core) expect(pool *Pool, estimate float64) float64 {
+	if c.reserves {
+		return estimate
+	}
+	if pool != nil && pool.costs.answers > 0 {
+		return pool.costs.expect(estimate)
+	}
+	return c.costs.expect(estimate)
 }
 
 // poolOf returns the given pool, or the account's if it is nil.

@@ -32,7 +32,8 @@ type Decision struct {
 // Ticket is an admitted attempt. It must be settled exactly once.
 type Ticket struct {
 	sent    time.Duration
-	cost    float64
+	cost    float64 // as counted by the laws
+	asked   float64 // as the caller estimated it
 	circuit breaker.Ticket
 	pool    *Pool // nil for the account only
 	place   place

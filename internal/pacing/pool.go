@@ -24,6 +24,7 @@ type Pool struct {
 	backoff  Backoff
 	report   rateReport
 	heard    []control.Fact // the advertised limits
+	costs    costs
 
 	overloaded time.Duration // when the last refusal for load came that counted as a failure
 
@@ -181,8 +182,11 @@ func (l *Pool) settle(now time.Duration, t *Ticket, o *Outcome, facts []control.
 			before = 0 // no rate is known
 		}
 	}
-	if !(cost > 0) {
+	switch {
+	case !(cost > 0):
 		cost = t.cost
+	case class.Success():
+		l.costs.learn(t.asked, cost)
 	}
 	e.change = l.law.Observe(control.Observation{
 		Sent: t.sent, Now: now, Class: class, RetryAfter: retryAfter, Steady: steady,

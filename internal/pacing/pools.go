@@ -1,6 +1,7 @@
 package pacing
 
 import (
+	"slices"
 	"time"
 
 	"github.com/headway-go/headway/control"
@@ -201,6 +202,7 @@ func (c *Core) named(now time.Duration, name string) *Pool {
 func (c *Core) Advertise(now time.Duration, name string, facts []control.Fact) {
 	l := c.named(now, name)
 	c.member.advertise(name, facts)
+	c.reserves = c.reserves || slices.ContainsFunc(facts, perCost)
 	l.hear(facts)
 	l.objected = l.objected || len(l.heard) > 0
 	if law, ok := l.law.(interface {
@@ -231,6 +233,7 @@ func (c *Core) Assume(now time.Duration, name string, limits []control.Limit) er
 // settle lets the account and the attempt's pool learn from the outcome.
 func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 	p := t.pool
+	c.reserves = c.reserves || slices.ContainsFunc(o.Facts, perCost)
 	if o.Class.Success() {
 		c.admitted = max(c.admitted, t.sent)
 		c.blocked.settled(t)
@@ -279,6 +282,8 @@ func (c *Core) settle(now time.Duration, t *Ticket, o *Outcome) Effects {
 	}
 	return c.either(p, c.Pool.settle(now, t, o, nil, !wide), pool)
 }
+
+func perCost(f control.Fact) bool { return f.PerCost }
 
 // settled ends a block when an attempt comes through.
 func (b *blocked) settled(t *Ticket) (ended bool) {

@@ -12,9 +12,10 @@ import (
 
 // work is one request to send.
 type work struct {
-	since time.Duration // when it arrived, or became the next in line
-	cost  float64
-	total time.Duration // the whole latency if it is admitted; drawn at the first attempt
+	since    time.Duration // when it arrived, or became the next in line
+	cost     float64
+	estimate float64       // of its cost, by the client
+	total    time.Duration // the whole latency if it is admitted; drawn at the first attempt
 }
 
 // client is one process of a scenario: its work, and how much of it is in flight. Open work
@@ -84,6 +85,7 @@ func (c *client) next(now time.Duration) time.Duration {
 	}
 	if !c.drawn {
 		c.head = work{since: c.workload.Awake(now), cost: c.sampler.Cost()}
+		c.head.estimate = c.sampler.Estimate(c.head.cost)
 		if c.open {
 			c.arrived = c.workload.Awake(later(c.arrived, c.sampler.Gap()))
 			c.head.since = c.arrived
@@ -105,12 +107,12 @@ func (c *client) take() work {
 	return c.head
 }
 
-// cost returns the expected cost of the next work.
-func (c *client) cost() float64 {
+// first returns the next work, which stays.
+func (c *client) first() *work {
 	if len(c.back) > 0 {
-		return c.back[0].cost
+		return &c.back[0]
 	}
-	return c.head.cost
+	return &c.head
 }
 
 // latency draws the latencies of one attempt. The duration of the work itself is drawn only

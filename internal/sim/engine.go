@@ -47,10 +47,10 @@ type attempt struct {
 
 // pacer decides when a line's attempts may leave.
 type pacer interface {
-	// admit sends an attempt with a cost in a pool, counted from 1, if that is allowed now.
+	// admit sends an attempt for some work in a pool, counted from 1, if that is allowed now.
 	// Otherwise at is when asking again may succeed, pacing.Forever if that depends on an
 	// outcome.
-	admit(now time.Duration, pool int, cost float64) (t pacing.Ticket, at time.Duration, ok bool)
+	admit(now time.Duration, pool int, w *work) (t pacing.Ticket, at time.Duration, ok bool)
 	// settle reports the outcome of an attempt.
 	settle(now time.Duration, a *attempt)
 	// interval returns the interval between attempts, if there is one.
@@ -65,11 +65,11 @@ type governed struct {
 	pools []scenario.Pool
 }
 
-func (g *governed) admit(now time.Duration, pool int, cost float64) (pacing.Ticket, time.Duration, bool) {
+func (g *governed) admit(now time.Duration, pool int, w *work) (pacing.Ticket, time.Duration, bool) {
 	if !g.drawn {
 		g.ready, g.drawn = g.Arrive(now), true
 	}
-	a := pacing.Attempt{Ready: g.ready, Cost: cost}
+	a := pacing.Attempt{Ready: g.ready, Cost: w.estimate}
 	if pool > 0 {
 		a.Pool = g.In(now, g.pools[pool-1].Name)
 	}
@@ -246,7 +246,7 @@ func (e *engine) sendAll(now time.Duration, i int) error {
 			e.question(i, at)
 			return nil
 		}
-		ticket, at, ok := l.pacer.admit(now, l.clients[c].pool, l.clients[c].cost())
+		ticket, at, ok := l.pacer.admit(now, l.clients[c].pool, l.clients[c].first())
 		if !ok && len(e.s.Provider.Pools) > 1 {
 			c, ticket, at, ok = e.pass(now, l, c, at)
 		}
@@ -281,7 +281,7 @@ func (e *engine) pass(now time.Duration, l *line, c int, at time.Duration) (int,
 			continue
 		}
 		asked[m.pool] = true
-		ticket, again, ok := l.pacer.admit(now, m.pool, m.cost())
+		ticket, again, ok := l.pacer.admit(now, m.pool, m.first())
 		if ok {
 			return o, ticket, now, true
 		}

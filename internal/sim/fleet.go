@@ -163,7 +163,7 @@ func (h *hub) waiting(now time.Duration, i int) (all []pacing.Attempt) {
 		if m.next(now) > now {
 			continue
 		}
-		a := pacing.Attempt{Ready: now, Cost: m.cost()}
+		a := pacing.Attempt{Ready: now, Cost: m.first().estimate}
 		if m.pool > 0 {
 			a.Pool = p.In(now, p.pools[m.pool-1].Name)
 		}

@@ -167,7 +167,7 @@ func (b *informed) follow(now time.Duration) {
 	}
 }
 
-func (b *informed) admit(now time.Duration, pool int, cost float64) (t pacing.Ticket, at time.Duration, ok bool) {
+func (b *informed) admit(now time.Duration, pool int, w *work) (t pacing.Ticket, at time.Duration, ok bool) {
 	b.follow(now)
 	if b.inFlight >= b.s.Workload.MaxInFlight {
 		return t, pacing.Forever, false
@@ -194,7 +194,7 @@ func (b *informed) admit(now time.Duration, pool int, cost float64) (t pacing.Ti
 			if h.pool > 0 {
 				inFlight = b.flying[h.pool]
 			}
-			free := h.free(at+b.early, cost, inFlight)
+			free := h.free(at+b.early, w.cost, inFlight)
 			if free == pacing.Forever {
 				return t, free, false
 			}
@@ -206,7 +206,7 @@ func (b *informed) admit(now time.Duration, pool int, cost float64) (t pacing.Ti
 	}
 	for i := range b.shares {
 		if b.shares[i].bears(pool) {
-			b.shares[i].take(now+b.early, now+b.late, cost)
+			b.shares[i].take(now+b.early, now+b.late, w.cost)
 		}
 	}
 	if b.sent {

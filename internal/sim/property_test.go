@@ -400,6 +400,36 @@ func TestAnOverloadThatNoPaceAvoids(t *testing.T) {
 	}
 }
 
+// A client that estimates what its attempts cost ten times too high, a thousand times too low or with
+// large errors is hardly slower than one that knows it.
+func TestWrongEstimatesOfTheCostCostLittle(t *testing.T) {
+	goodput := func(cost string, seed uint64) float64 {
+		s, err := scenario.Parse("tokens.yaml", []byte("name: tokens\nhorizon: 30m\nowner: {ceiling: 10ms}\nworkload: {cost: {mean: 900, spread: 0.8"+cost+`}}
+provider:
+  latency: {p50: 800ms, p99: 4s}
+  throttle: {retry_after: none}
+  limits: [{kind: cost_window, limit: 90000, window: 1m}]
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *run(t, s, sim.Options{Law: control.DefaultLaw, Seed: seed}).GoodputRatio
+	}
+	for _, tt := range []struct {
+		cost  string
+		least float64 // of what a client that knows the costs gets
+	}{{", estimate: 10", 0.97}, {", estimate: 0.001", 0.97}, {", estimate: 3, error: 0.5", 0.96}, {", error: 1", 0.93}} {
+		right, wrong := 0.0, 0.0
+		for seed := range uint64(8) {
+			right += goodput("", seed) / 8
+			wrong += goodput(tt.cost, seed) / 8
+		}
+		if t.Logf("%s: %.3f, and %.3f with right estimates", tt.cost[2:], wrong, right); wrong < tt.least*right {
+			t.Errorf("%s: %.3f, want %v of %.3f", tt.cost[2:], wrong, tt.least, right)
+		}
+	}
+}
+
 // TestAConfiguredWindowEndsTheWait: with a window of 150 s, which is no usual one, and no wait in
 // the refusals, a client that knows of it never waits for much longer, and one that does not waits
 // for nearly two. A minute is found without that.

@@ -21,7 +21,7 @@ type block struct {
 	flight      flight        // the same, if it is a limit in flight
 	outage      bool          // it may be an outage
 	explained   bool          // by an advertised limit
-	punished    bool          // refused although the provider reported room
+	hadRoom     bool          // refused although the provider reported room
 	expected    time.Duration // expected duration by the advertised limit that explains it
 	lastWait    time.Duration // the last advertised wait
 	exact       bool          // the next canary goes, or the last one went, at an advertised instant

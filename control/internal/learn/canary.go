@@ -153,7 +153,7 @@ func (p *canaryPlan) afterCanary() time.Duration {
 			best, p.aimed = w, false
 		}
 	}
-	if !p.punished {
+	if !p.hadRoom {
 		lengths := p.likely.lengths()
 		if w := p.commonEnd(low); w < best { // rather than when another one ends
 			best, p.aimed, lengths = w, true, p.likely.configured()
@@ -207,7 +207,7 @@ func (p *canaryPlan) countedLate(length time.Duration) time.Duration {
 // out most limits that have room again soon: until a window ends that the owner configured a
 // limit for, if that is not much longer than the wait otherwise.
 func (p *canaryPlan) awaits(wait time.Duration) time.Duration {
-	if p.refusals == 1 || p.punished || p.outage || p.explained || p.known {
+	if p.refusals == 1 || p.hadRoom || p.outage || p.explained || p.known {
 		return wait
 	}
 	best, most := never, time.Duration(configuredWait*float64(wait))
@@ -278,15 +278,15 @@ func (p *canaryPlan) within(low, high time.Duration) time.Duration {
 // longer returns the next wait by the last one alone. It grows faster where few attempts went
 // before the block: a ban is likelier then than so long a window, and each canary may lengthen it.
 func (p *canaryPlan) longer() time.Duration {
-	if p.wait >= penaltyLongest && !p.punished { // no penalty is that long
+	if p.wait >= penaltyLongest && !p.hadRoom { // no penalty is that long
 		return max(farAway, p.rarely())
 	}
 	growth := canaryHurry
-	if p.wait > hurryUntil/3 && !p.punished && p.count > slowWindow*(p.now-p.began).Seconds() {
+	if p.wait > hurryUntil/3 && !p.hadRoom && p.count > slowWindow*(p.now-p.began).Seconds() {
 		growth = canaryGrowth
 	}
 	wait := min(time.Duration(growth*float64(p.wait)), penaltyLongest)
-	if p.explained && p.punished { // there is room, but not for us
+	if p.explained && p.hadRoom { // there is room, but not for us
 		wait = max(wait, suspectedPenalty)
 	}
 	return wait
@@ -318,7 +318,7 @@ func (l *Law) refill(wait time.Duration) time.Duration {
 		return wait
 	}
 	wait = max(wait, l.allBack()-l.clock) // less is left than expected: refusals may count
-	if !b.punished {                      // others came first
+	if !b.hadRoom {                       // others came first
 		wait = min(max(wait, l.sought), max(b.contended(l.sought), 2*(l.advertised(l.clock, 1)-l.clock)))
 	}
 	return wait

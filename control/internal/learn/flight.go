@@ -2,6 +2,7 @@ package learn
 
 import (
 	"math"
+	"math/bits"
 	"time"
 )
 
@@ -94,7 +95,7 @@ func (x *flight) interval(v *view) float64 { return v.latency / max(1, x.size) }
 // crowd records how many attempts were in flight when each recent attempt was sent, and the
 // evidence for a limit on that number.
 type crowd struct {
-	seen     [maxFlights]float32
+	seen     [flightCounts]float32 // by flightStep
 	total    float32
 	evidence float64
 	last     float64 // the fewest others that were in flight at the last refusals
@@ -107,7 +108,7 @@ func (c *crowd) sent(others int) {
 	if float64(others) >= c.last {
 		c.carried++
 	}
-	c.seen[min(others, maxFlights-1)]++
+	c.seen[flightStep(others)]++
 	if c.total++; c.total > flightFade {
 		c.total = 0
 		for i := range c.seen {
@@ -152,33 +153,43 @@ func (c *crowd) share(others float64) float64 {
 
 // with returns how many attempts were sent with at least that many others in flight.
 func (c *crowd) with(others float64) (n float32) {
-	for i := max(0, min(int(others), maxFlights-1)); i < maxFlights; i++ {
-		n += c.seen[i]
+	for _, x := range c.seen[flightStep(int(others)):] {
+		n += x
 	}
 	return n
 }
 
-// departures records how many other attempts were in flight when each was sent.
-type departures struct {
-	ring [48]struct {
-		at     time.Duration
-		others int32
+// flightStep returns where a number of others in flight is counted.
+func flightStep(others int) int {
+	if others < exactFlights {
+		return max(0, others)
 	}
-	n int
+	span := bits.Len(uint(others)) - bits.Len(exactFlights) // doublings of exactFlights
+	if span >= flightSpans {
+		return flightCounts - 1
+	}
+	return exactFlights + flightSteps*span + (others>>span-exactFlights)/(exactFlights/flightSteps)
+}
+
+// departures records how many other attempts were in flight when each of the newest was sent.
+type departures struct {
+	sent   [departuresKept]time.Duration
+	flying [departuresKept]uint16
+	n      int
 }
 
 func (d *departures) add(at time.Duration, others int) {
-	x := &d.ring[d.n%len(d.ring)]
-	x.at, x.others = at, int32(others)
+	i := d.n % departuresKept
+	d.sent[i], d.flying[i] = at, uint16(min(others, math.MaxUint16))
 	d.n++
 }
 
 // others returns how many other attempts were in flight when one was sent; -1 if that was
 // forgotten.
 func (d *departures) others(sent time.Duration) float64 {
-	for i := 1; i <= min(d.n, len(d.ring)); i++ {
-		if x := &d.ring[(d.n-i)%len(d.ring)]; x.at <= sent {
-			return float64(x.others)
+	for back := 1; back <= min(d.n, departuresKept); back++ {
+		if i := (d.n - back) % departuresKept; d.sent[i] <= sent {
+			return float64(d.flying[i])
 		}
 	}
 	return -1

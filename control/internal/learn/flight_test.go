@@ -84,7 +84,9 @@ func TestAShareOfAttemptsInFlight(t *testing.T) {
 		{"at least none", [][2]int{{99, 3}}, 0, 99.5 / 100},
 		{"two of nine", [][2]int{{7, 3}, {2, 5}}, 4, 2.5 / 10},
 		{"what is forgotten counts as none", [][2]int{{99, 0}}, -1, 99.5 / 100},
-		{"very many count as 63", [][2]int{{9, 63}, {10, 1000}, {80, 62}}, 2000, 19.5 / 100},
+		{"beyond 63 to a sixteenth", [][2]int{{9, 67}, {10, 68}, {80, 64}}, 68, 10.5 / 100},
+		{"so that a few less may count", [][2]int{{9, 63}, {10, 64}, {80, 65}}, 67, 90.5 / 100},
+		{"very many count as 1,023", [][2]int{{9, 1023}, {10, 5000}, {80, 980}}, 2000, 19.5 / 100},
 		{"what was before the newest 400 counts half", [][2]int{{400, 1}, {1, 9}}, 9, 1 / 201.5},
 		{"not before", [][2]int{{399, 1}, {1, 9}}, 9, 1.5 / 401},
 		{"and a quarter", [][2]int{{400, 1}, {200, 9}, {1, 5}}, 1, (400/4. + 200/2. - 1/4. + 1/2. + 0.5) / (400/4. + 200/2. - 1/4. + 1/2. + 1)},
@@ -101,15 +103,35 @@ func TestAShareOfAttemptsInFlight(t *testing.T) {
 	}
 }
 
-func TestHowManyWereInFlightIsKnownOfTheNewest48(t *testing.T) {
+func TestNumbersInFlightAreCountedInSteps(t *testing.T) {
+	var c crowd
+	last := 0
+	for others := range 5000 {
+		step := flightStep(others)
+		switch {
+		case others < 64 && step != others:
+			t.Fatalf("%d in flight count as step %d, want one step each", others, step)
+		case step < last || step > last+1 || step >= len(c.seen):
+			t.Fatalf("%d in flight count as step %d, after %d, of %d", others, step, last, len(c.seen))
+		}
+		last = step
+	}
+	for others, want := range map[int]int{-1: 0, 64: 64, 67: 64, 68: 65, 127: 79, 128: 80, 1023: 127, 1 << 40: 127} {
+		if got := flightStep(others); got != want {
+			t.Errorf("%d in flight count as step %d, want %d", others, got, want)
+		}
+	}
+}
+
+func TestHowManyWereInFlightIsKnownOfTheNewest(t *testing.T) {
 	var d departures
 	if got := d.others(sec); got != -1 {
 		t.Errorf("of no attempt %v are known", got)
 	}
-	for i := range 100 {
+	for i := range 200 {
 		d.add(time.Duration(i)*sec, i)
-		for back, want := range map[int]float64{0: float64(i), 1: float64(i - 1), 47: float64(i - 47), 48: -1} {
-			if i < 48 && back > i {
+		for back, want := range map[int]float64{0: float64(i), 1: float64(i - 1), 59: float64(i - 59), 60: -1} {
+			if back > i {
 				want = -1
 			}
 			if got := d.others(time.Duration(i-back) * sec); got != max(-1, want) {

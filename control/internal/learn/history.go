@@ -26,6 +26,7 @@ type amounts [units]float64
 type history struct {
 	cells []cell // ascending
 	total amounts
+	more  float64 // how much more than estimated all of them cost
 	grain float64 // cells per age at the last merge
 }
 
@@ -90,12 +91,20 @@ func (h *history) correct(sent time.Duration, a amounts) {
 	}
 }
 
-// share returns what an attempt costs, in multiples of the mean of all, at most dearest.
-func (h *history) share(c float64) float64 {
-	if h.total[attempts] < 1 || h.total[cost] <= 0 {
+// settle corrects what an attempt cost that was answered at an instant, and how long it took.
+func (h *history) settle(now time.Duration, more, work float64) {
+	h.more += more
+	h.correct(now, amounts{0, more, work})
+}
+
+// share returns what an attempt is estimated to cost, in multiples of the mean estimate of all, at most
+// dearest. What they did cost does not matter: estimates that are always too high would slow all down.
+func (h *history) share(estimate float64) float64 {
+	all := h.total[cost] - h.more
+	if h.total[attempts] < 1 || all <= 0 {
 		return 1
 	}
-	return min(c*h.total[attempts]/h.total[cost], dearest)
+	return min(estimate*h.total[attempts]/all, dearest)
 }
 
 // until returns the total sent up to and including t.

@@ -15,7 +15,11 @@ func (l *Law) released(sent time.Duration) {
 	if l.block.exact {
 		l.named.short = 0
 	}
-	l.transition(admitted)
+	if len(l.limits) == 0 && !l.block.explained && l.h.until(attempts, l.block.began+sameBurst) < 0.5 {
+		l.transition(fresh)
+	} else {
+		l.transition(admitted)
+	}
 	l.ended(l.look())
 }
 
@@ -28,12 +32,12 @@ func (l *Law) ended(v *view) {
 	}
 	explained := false // by a window that is held
 	switch {
-	case b.outage:
+	case b.outage, l.state == ramping: // or nothing went before
 		l.void(v.now)
 	case b.explained:
 		l.penalty.endedExplained(b)
 		l.void(v.now)
-	case l.holdPeriod(v): // the last blocks together show a window
+	case l.holdClockWindow(v): // the last blocks together show a window
 		explained = true
 	default:
 		byRate := b.overloaded && hasLearned(b.blamed) && b.refusals == 1 && !b.long() && !b.exact
@@ -123,7 +127,7 @@ func (l *Law) judgeOther(v *view) {
 	switch {
 	case !b.long():
 		l.holdRate(v, b)
-	case punished, b.punished, l.refuted > 0:
+	case punished, b.hadRoom, l.refuted > 0:
 		l.penalize(v, 0)
 	default:
 		l.holdWindow(v, b)
@@ -178,17 +182,18 @@ func (l *Law) rateEnded(v *view) {
 		}
 	}
 	top := max(pace, r.top)
+	punished := l.penalty.on() && b.blamed == limit(r)
 	mean := 0.0
-	if l.penalty.on() {
-		mean = r.earn(b.release)
+	if punished {
+		mean = l.penalty.earn(r, b.release)
 	}
 	r.ended(v, b.release)
 	if r.alike() { // all refusals came at this pace, whatever the mean of the climbs to it was
 		pace = top
 	}
-	if l.penalty.on() && b.blamed == limit(r) {
+	if punished {
 		low := max(pace*keep, mean)
-		r.punished(v.now, low, max(low, top), l.meanLong)
+		r.punish(v.now, low, max(low, top), l.meanLong)
 	}
 }
 
@@ -219,15 +224,15 @@ func (l *Law) blameCounted(v *view, f refusal) {
 	}
 }
 
-// holdPeriod looks for a window that begins with the clock and explains the last blocks, and holds
+// holdClockWindow looks for a window that begins with the clock and explains the last blocks, and holds
 // it instead of the limit that was blamed.
-func (l *Law) holdPeriod(v *view) bool {
+func (l *Law) holdClockWindow(v *view) bool {
 	b := &l.block
 	l.spans.add(b, l.lost())
 	if isFlight(b.blamed) {
 		return false
 	}
-	p, ok := l.spans.period(v)
+	p, ok := l.spans.clockWindow(v)
 	if !ok {
 		return false
 	}
@@ -389,7 +394,7 @@ func (l *Law) penalize(v *view, atLeast float64) {
 		if b.ramping {
 			high = max(pace, b.pace) // it grew all the time, so the mean is no evidence
 		}
-		r.punished(v.now, pace*l.penalty.keep(), high, l.meanLong)
+		r.punish(v.now, pace*l.penalty.keep(), high, l.meanLong)
 	}
 }
 

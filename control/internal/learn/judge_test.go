@@ -162,10 +162,10 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 	penalized := func(do func(*rate)) func(*Law) {
 		return func(l *Law) {
 			r := newRate(0, 3, 4)
-			r.price, r.stretch, r.since, r.climbed, r.count, r.earned.whole, r.empty = 100, 100, 24, 199, 100, 400, true
-			do(r)
+			r.price, r.stretch, r.since, r.climbed, r.count, r.empty = 100, 100, 24, 199, 100, true
 			hold(0, r)(l)
-			l.penalty = penalty{length: time.Minute, blocks: 2}
+			l.penalty = penalty{length: time.Minute, blocks: 2, earned: cycle{whole: 400}}
+			do(r)
 		}
 	}
 	for _, tt := range []struct {
@@ -196,7 +196,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "a shorter one", long: true, do: hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 100*sec, 140*sec, sec, 1)), want: "9 of unit 0 in 100.0s-140.0s lone, 100 of unit 0 in 140.0s-160.0s lone"},
 		{name: "a longer one", long: true, do: hold(-1, newWindow(0, amounts{9, 9, 0}, sec, 160*sec, 180*sec, sec, 1)), want: "9 of unit 0 in 160.0s-180.0s lone, 100 of unit 0 in 140.0s-160.0s lone"},
 		{name: "after a window that was refuted: a penalty", long: true, do: func(l *Law) { l.refuted = 1 }, want: "0.80-1.00/s", penalty: 20 * sec, refuted: true},
-		{name: "there was room, but not for us: a penalty", long: true, do: func(l *Law) { l.block.punished = true }, want: "0.80-1.00/s", penalty: 20 * sec},
+		{name: "there was room, but not for us: a penalty", long: true, do: func(l *Law) { l.block.hadRoom = true }, want: "0.80-1.00/s", penalty: 20 * sec},
 		{name: "a penalty is known", long: true, do: func(l *Law) { l.penalty.length, l.block.tooShort = 30*sec, 40*sec }, want: "0.84-1.00/s", penalty: 30 * sec},
 		{name: "many attempts were in flight", long: true, do: crowd, want: "7 in flight", penalty: time.Minute},
 		{name: "the same with a short block", do: crowd, want: "7 in flight"},
@@ -207,7 +207,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "an outage that was not over at once", do: func(l *Law) { l.block.outage, l.block.refusals = true, 2 }, refusedCanary: true},
 		{name: "a long outage", do: func(l *Law) { l.block.outage, l.block.release = true, 110*sec }, mean: 9 * sec},
 		{name: "an advertised limit explains it", do: func(l *Law) { l.block.explained = true }},
-		{name: "and there was a penalty", long: true, do: func(l *Law) { l.block.explained, l.block.punished = true, true }, penalty: 20 * sec},
+		{name: "and there was a penalty", long: true, do: func(l *Law) { l.block.explained, l.block.hadRoom = true, true }, penalty: 20 * sec},
 		{name: "a window whose length agrees", long: true, do: hold(0, known(60, 100*sec, 5)), want: "60 of unit 0 in 100.0s-100.0s"},
 		{name: "one whose length does not, at first", long: true, do: hold(0, known(60, 30*sec, 5)), want: "60 of unit 0 in 30.0s-30.0s"},
 		{name: "for the second time", long: true, do: and(hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).doubts = 1 }), want: "1.44-1.80/s", penalty: 20 * sec, refuted: true},
@@ -231,9 +231,9 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "hardly any for the first time", do: penalized(func(r *rate) { r.price, r.since, r.climbed, r.earlyInRow = fullPrice, 2, 2, 1 }), want: "0.88-4.00/s", penalty: time.Minute},
 		{name: "nor if another limit was blamed", do: and(penalized(func(*rate) {}), func(l *Law) { l.block.blamed = &flight{size: 5}; l.limits = append(l.limits, l.block.blamed) }), want: "3.00-4.00/s, 5 in flight", penalty: time.Minute},
 		{name: "under a penalty a refusal may cost up to twice as much as one without", do: penalized(func(r *rate) { r.price = 1.5 * fullPrice }), want: "0.55-4.00/s", penalty: time.Minute},
-		{name: "no slower than what the cycle admitted, with its block", do: penalized(func(r *rate) { r.earned = cycle{} }), want: "0.98-4.00/s", penalty: time.Minute},
-		{name: "and those before", do: penalized(func(r *rate) { r.earned = cycle{n: 200, whole: 100} }), want: "1.43-4.00/s", penalty: time.Minute},
-		{name: "which may be faster than what was refused", do: penalized(func(r *rate) { r.earned = cycle{n: 900, whole: 100} }), want: "4.52-4.52/s", penalty: time.Minute},
+		{name: "no slower than what the cycle admitted, with its block", do: and(penalized(func(*rate) {}), func(l *Law) { l.penalty.earned = cycle{} }), want: "0.98-4.00/s", penalty: time.Minute},
+		{name: "and those before", do: and(penalized(func(*rate) {}), func(l *Law) { l.penalty.earned = cycle{n: 200, whole: 100} }), want: "1.43-4.00/s", penalty: time.Minute},
+		{name: "which may be faster than what was refused", do: and(penalized(func(*rate) {}), func(l *Law) { l.penalty.earned = cycle{n: 900, whole: 100} }), want: "4.52-4.52/s", penalty: time.Minute},
 		{name: "a second short block ends a penalty", do: and(penalized(func(*rate) {}), func(l *Law) { l.penalty.shortInRow = 1 }), want: "3.00-4.00/s"},
 		{name: "one that lasts longer than a short penalty does lengthens it", do: func(l *Law) {
 			l.penalty.length, l.block.refusals, l.block.lastRefused, l.block.tooShort, l.block.release = 1500*ms, 2, 100200*ms, 2*sec, 102*sec
@@ -293,6 +293,35 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		}
 		if l.unlikely != unlikely || l.brief != brief || l.refuted != refuted || l.lastRelease != l.clock || l.lastBlock != l.block.release-100*sec {
 			t.Errorf("%s: %d unlikely outages, %d brief ones, %d refuted, the last release at %v; want %d, %d, %d, %v", tt.name, l.unlikely, l.brief, l.refuted, l.lastRelease, unlikely, brief, refuted, l.clock)
+		}
+	}
+}
+
+func TestOnlyARefusalOfTheRateEndsACycleUnderAPenalty(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		blamed int // of the rate and the limit in flight
+		short  int // blocks that were too short for the penalty
+		want   cycle
+	}{
+		{"a refusal of the rate: with what was before", 0, 0, cycle{n: 0.8*100 + 99, whole: 0.8*200 + 160}},
+		{"of another limit: nothing is added", 1, 0, cycle{n: 100, whole: 200}},
+		{"the penalty has ended, and another one begins with nothing", 0, 1, cycle{}},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.h = *sentEvenly(99*sec, sec, 100)
+		r := newRate(0, 3, 4)
+		r.count, r.empty, r.refused, r.climbed = 100, true, 100*sec, 50
+		l.limits = []limit{r, &flight{size: 5}}
+		l.penalty = penalty{length: time.Minute, blocks: 2, shortInRow: tt.short, earned: cycle{n: 100, whole: 200}}
+		l.block = block{began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 160 * sec, refusals: 1, pace: 4, blamed: l.limits[tt.blamed]}
+		if tt.short > 0 {
+			l.block.release = 101 * sec
+		}
+		l.clock = l.block.release
+		l.ended(l.look())
+		if got := l.penalty.earned; math.Abs(got.n-tt.want.n)+math.Abs(got.whole-tt.want.whole) > 1e-9 {
+			t.Errorf("%s: %v attempts in %v s, want %v in %v", tt.name, got.n, got.whole, tt.want.n, tt.want.whole)
 		}
 	}
 }
@@ -410,7 +439,7 @@ func TestAWindowThatIsSureBeginsWithTheClockIfRefusalsSaySo(t *testing.T) {
 			}
 		}
 		l.clock, l.limits, l.block.blamed = l.block.release, []limit{w}, w
-		if got := l.holdPeriod(l.look()); got != (tt.clock > 0) || w.clock != tt.clock || tt.clock > 0 && (w.low != time.Minute || w.size != amounts{100, 0, 0}) {
+		if got := l.holdClockWindow(l.look()); got != (tt.clock > 0) || w.clock != tt.clock || tt.clock > 0 && (w.low != time.Minute || w.size != amounts{100, 0, 0}) {
 			t.Errorf("%s: %v, by the clock %v, %v to %v, %v", name, got, w.clock, w.low, w.high, w.size)
 		}
 	}
@@ -724,7 +753,7 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 }
 
 // Three minutes of the clock ended three blocks; a hundred attempts fit into each.
-func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
+func TestAClockWindowReplacesWhatWasHeld(t *testing.T) {
 	known := func(size float64, length time.Duration, hits int) *window {
 		return &window{size: amounts{size, size, 0}, low: length, high: length, raise: 1, testAfter: 1, hits: hits, off: doubtUnit}
 	}
@@ -774,7 +803,7 @@ func TestAPeriodReplacesWhatWasHeld(t *testing.T) {
 		}
 		l.clock, l.penalty.length, l.allRefused = l.block.release, sec, 9
 		l.limits, l.block.blamed = tt.limits, nth(tt.limits, tt.blamed)
-		holds := l.holdPeriod(l.look())
+		holds := l.holdClockWindow(l.look())
 		if got := held(l); got != tt.want || holds != strings.HasSuffix(tt.want, "clock") || holds == l.penalty.on() || l.spans.ring[0].refusals != 5 {
 			t.Errorf("%s: %v, holds %q, want %q; a penalty of %v, %v refused", tt.name, holds, got, tt.want, l.penalty.length, l.spans.ring[0].refusals)
 		}

@@ -12,6 +12,8 @@
 //	period    windows that begin with the clock, or are counted in periods (spans)
 //	flight    so many attempts in flight at once
 //	block     the silence after a refusal
+//	judge     what the end of a block says, and which limits are held
+//	stray     refusals for load that no pace avoids
 //	longer    limits behind a shorter one that is known
 //	canary    when the next canary of a block goes
 //	wait      which advertised waits are right
@@ -274,7 +276,7 @@ func (l *Law) admit(o Outcome, isCanary bool) {
 		more = o.Cost - o.Estimate
 		smooth(&l.mean[cost], o.Cost, 0.05)
 	}
-	l.h.correct(o.Now, amounts{0, more, work - l.mean[busy]})
+	l.h.settle(o.Now, more, work-l.mean[busy])
 	smooth(&l.mean[busy], work, 0.05)
 	if l.state == starting {
 		l.transition(answered)
@@ -346,7 +348,7 @@ func (l *Law) refuse(o Outcome, isCanary bool) {
 	l.limited = l.limited || f.limited
 	b.doubted = doubted
 	b.outage = !b.explained && l.outage(f)
-	b.punished = b.punished || b.refusals > 1 && !b.outage && l.plenty()
+	b.hadRoom = b.hadRoom || b.refusals > 1 && !b.outage && l.plenty()
 	l.plan(f)
 }
 
@@ -414,7 +416,7 @@ func (l *Law) outage(f refusal) bool {
 func (l *Law) pace(v *view, t time.Duration) float64 {
 	span := max(time.Second, 8*l.shown)
 	from := max(t-span, l.freed, l.began)
-	lately := max(v.h.until(attempts, t)-v.h.until(attempts, from)+1, 1) / max((t-from).Seconds(), 0.05)
+	lately := max(v.h.until(attempts, t)-v.h.until(attempts, from)+1, 1) / max(t-from, sameBurst).Seconds()
 	from = max(l.freed, l.began, t-max(paceSpan, paceIntervals*l.shown))
 	return max(lately, (v.h.until(attempts, t)-v.h.until(attempts, from))/max((t-from).Seconds(), 1))
 }

@@ -122,7 +122,17 @@ func TestWhatAnOutcomeChanges(t *testing.T) {
 		{"one that was sent before the canary", func(l *Law) { l.state, l.block.canaryAt = trying, 99*sec+1 }, Outcome{Class: Lost}, "trying, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 3 12.0 1.50, trip 100ms"},
 		{"an answer to it", func(l *Law) { l.state, l.block.canaryAt = trying, 99*sec+1 }, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "trying, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
 		{"an answer to a canary", func(l *Law) {
+			l.state, l.block = trying, block{canaryAt: 99 * sec, refusals: 1, pace: 1, began: 98960 * ms, noticed: 98960 * ms, lastRefused: 98960 * ms}
+		}, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"an answer to a canary, and none before", func(l *Law) {
+			l.state, l.block = trying, block{canaryAt: 99 * sec, refusals: 1, pace: 1, began: 98940 * ms, noticed: 98940 * ms, lastRefused: 98940 * ms}
+		}, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "ramping, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"the same, and a limit is held", func(l *Law) {
+			l.hold(newRate(0, 1, 1))
 			l.state, l.block = trying, block{canaryAt: 99 * sec, refusals: 1, pace: 1, began: 98 * sec, noticed: 98 * sec, lastRefused: 98 * sec}
+		}, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
+		{"the same, and an advertised limit had refused", func(l *Law) {
+			l.state, l.block = trying, block{canaryAt: 99 * sec, refusals: 1, pace: 1, explained: true, began: 98 * sec, noticed: 98 * sec, lastRefused: 98 * sec}
 		}, Outcome{Class: Admitted, Estimate: 4, Cost: 4}, "holding, 2 in flight, takes 460ms and 150ms, cost 4.000 work 0.520, sent 3 12.0 1.90, trip 100ms"},
 		{"a refusal", nil, Outcome{Class: Refused, Estimate: 4}, "waiting until 1m41s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 280ms, limited"},
 		{"a slow one", func(l *Law) { l.trip = 0 }, Outcome{Sent: 10 * sec, Class: Refused, Estimate: 4}, "waiting until 2m52s, 2 in flight, takes 400ms and 100ms, cost 4.000 work 0.500, sent 2 8.0 1.00, trip 1m0s, limited"},
@@ -252,7 +262,8 @@ func TestHowABlockBegins(t *testing.T) {
 			t.Errorf("%s: evidence %v, want %v", tt.name, l.crowd.evidence, tt.evidence)
 		}
 		if b.began != 100*sec || b.noticed != 101*sec || b.lastRefused != 100*sec || b.cost != 3 || b.before != 6 || b.refusals != 1 || b.count != 230 || b.pace < 4 || b.pace > 4.3 {
-			t.Errorf("%s: %+v", tt.name, b)
+			t.Errorf("%s: began %v, noticed %v, last refused %v, cost %v, %v refused before, %d refusals, count %v, pace %v; want 100 s, 101 s, 100 s, 3, 6, 1, 230, 4 to 4.3",
+				tt.name, b.began, b.noticed, b.lastRefused, b.cost, b.before, b.refusals, b.count, b.pace)
 		}
 		if got, want := l.Foretold(), b.explained || b.blamed != nil && (b.paced || !isRate(b.blamed)); got != want {
 			t.Errorf("%s: explained %v beforehand, want %v", tt.name, got, want)
@@ -284,7 +295,7 @@ func TestABlockAlthoughThereIsRoom(t *testing.T) {
 		{"the second refusal: a penalty", func(*Law) {}, Outcome{Class: Refused}, 2, true, false},
 		{"the first one says nothing", func(l *Law) { l.state, l.block = holding, block{} }, Outcome{Class: Refused}, 1, false, false},
 		{"nothing is left", func(l *Law) { l.headers[0].left = 0 }, Outcome{Class: Refused}, 2, false, false},
-		{"nothing is left any more", func(l *Law) { l.headers[0].left, l.block.punished = 0, true }, Outcome{Class: Refused}, 2, true, false},
+		{"nothing is left any more", func(l *Law) { l.headers[0].left, l.block.hadRoom = 0, true }, Outcome{Class: Refused}, 2, true, false},
 		{"an outage", func(l *Law) { l.limited = true }, Outcome{Class: Overloaded}, 2, false, true},
 		{"an advertised limit explains it, and there is trouble", func(l *Law) { l.limited, l.block.explained = true, true }, Outcome{Class: Overloaded}, 2, true, false},
 	} {
@@ -296,8 +307,8 @@ func TestABlockAlthoughThereIsRoom(t *testing.T) {
 		tt.o.Sent, tt.o.Now = 100*sec, 101*sec
 		l.Observe(tt.o)
 		b := &l.block
-		if b.refusals != tt.refusals || b.punished != tt.punished || b.outage != tt.outage || l.state != waiting || l.allRefused != 1 {
-			t.Errorf("%s: %d refusals, punished %v, outage %v, %v; want %d, %v, %v", tt.name, b.refusals, b.punished, b.outage, l.state, tt.refusals, tt.punished, tt.outage)
+		if b.refusals != tt.refusals || b.hadRoom != tt.punished || b.outage != tt.outage || l.state != waiting || l.allRefused != 1 {
+			t.Errorf("%s: %d refusals, punished %v, outage %v, %v; want %d, %v, %v", tt.name, b.refusals, b.hadRoom, b.outage, l.state, tt.refusals, tt.punished, tt.outage)
 		}
 	}
 }

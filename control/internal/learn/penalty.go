@@ -10,7 +10,8 @@ type penalty struct {
 	length     time.Duration // 0 means none
 	low        time.Duration // a length that was not enough
 	blocks     int
-	shortInRow int // consecutive blocks that were shorter
+	shortInRow int   // consecutive blocks that were shorter
+	earned     cycle // of the newest cycles of a rate with it, decayed
 }
 
 func (p *penalty) on() bool { return p.length > 0 }
@@ -51,7 +52,7 @@ func (p *penalty) ended(took, silence, short time.Duration, refusals int) {
 // is a penalty.
 func (p *penalty) endedExplained(b *block) {
 	took := b.release - b.noticed
-	if !b.punished && !b.exact || took < b.expected+b.expected/2+longBlock {
+	if !b.hadRoom && !b.exact || took < b.expected+b.expected/2+longBlock {
 		p.ended(took, took, 0, 1)
 		return
 	}
@@ -74,6 +75,17 @@ func (p *penalty) begin(b *block) {
 	if b.refusals > 1 {
 		p.low = min(b.tooShort, p.length)
 	}
+}
+
+// earn takes a cycle that a refusal of the rate ended, with its block, into the mean of the newest ones. It returns
+// that mean in attempts a second, 0 before the first. A slower pace would gain nothing where other users cause the
+// refusals, since those come as often at any pace.
+func (p *penalty) earn(r *rate, released time.Duration) float64 {
+	if r.empty {
+		p.earned.n = earnedFade*p.earned.n + max(0, r.count-1) // without the canary
+		p.earned.whole = earnedFade*p.earned.whole + (released - r.released).Seconds()
+	}
+	return p.earned.n / max(p.earned.whole, 1e-3)
 }
 
 // keep returns the part of the refused pace that is safe.

@@ -35,13 +35,13 @@ func TestWhatAPenaltyLearnsFromABlock(t *testing.T) {
 		b    block
 		want penalty
 	}{
-		{"there was room after 38 s: the rest is a penalty", penalty{}, block{expected: 38 * sec, punished: true, refusals: 2, tooShort: 9 * sec}, penalty{length: 50 * sec, low: 9 * sec, blocks: 1}},
+		{"there was room after 38 s: the rest is a penalty", penalty{}, block{expected: 38 * sec, hadRoom: true, refusals: 2, tooShort: 9 * sec}, penalty{length: 50 * sec, low: 9 * sec, blocks: 1}},
 		{"after 38 s by an advertised wait", penalty{}, block{expected: 38 * sec, exact: true, refusals: 2, tooShort: 90 * sec}, penalty{length: 50 * sec, low: 50 * sec, blocks: 1}},
-		{"no canary was refused", penalty{}, block{expected: 38 * sec, punished: true, refusals: 1, tooShort: 9 * sec}, penalty{length: 50 * sec, blocks: 1}},
-		{"after 39 s, which may be late", penalty{}, block{expected: 39 * sec, punished: true, refusals: 2}, penalty{}},
+		{"no canary was refused", penalty{}, block{expected: 38 * sec, hadRoom: true, refusals: 1, tooShort: 9 * sec}, penalty{length: 50 * sec, blocks: 1}},
+		{"after 39 s, which may be late", penalty{}, block{expected: 39 * sec, hadRoom: true, refusals: 2}, penalty{}},
 		{"nothing suggests a penalty", penalty{}, block{expected: sec, refusals: 2}, penalty{}},
 		{"which was longer before", penalty{length: 100 * sec}, block{expected: sec, refusals: 2}, penalty{length: time.Minute, blocks: 1}},
-		{"and is searched for", penalty{length: 100 * sec}, block{expected: sec, punished: true, refusals: 2, tooShort: 20 * sec}, penalty{length: 100 * sec, low: 20 * sec, blocks: 1}},
+		{"and is searched for", penalty{length: 100 * sec}, block{expected: sec, hadRoom: true, refusals: 2, tooShort: 20 * sec}, penalty{length: 100 * sec, low: 20 * sec, blocks: 1}},
 	} {
 		tt.b.noticed, tt.b.lastRefused, tt.b.release = 100*sec, 110*sec, 160*sec
 		if tt.p.endedExplained(&tt.b); tt.p != tt.want {
@@ -110,12 +110,12 @@ func TestTheLengthOfAPenaltyIsSearchedFor(t *testing.T) {
 func TestAPenaltyBehindAnAdvertisedLimitIsSearchedForToo(t *testing.T) {
 	p := penalty{length: 40 * sec}
 	first := p.wait()
-	p.endedExplained(&block{noticed: 0, lastRefused: first, release: first + 100*sec, tooShort: first, refusals: 2, punished: true, expected: sec})
+	p.endedExplained(&block{noticed: 0, lastRefused: first, release: first + 100*sec, tooShort: first, refusals: 2, hadRoom: true, expected: sec})
 	if got := p.wait(); got <= first {
 		t.Errorf("the first canary of the next block goes after %v, and %v was not enough", got, first)
 	}
 	p = penalty{}
-	p.endedExplained(&block{lastRefused: 100 * sec, release: 500 * sec, tooShort: 4 * sec, refusals: 5, punished: true, expected: sec})
+	p.endedExplained(&block{lastRefused: 100 * sec, release: 500 * sec, tooShort: 4 * sec, refusals: 5, hadRoom: true, expected: sec})
 	if p.length != 400*sec || p.wait() != 40*sec {
 		t.Errorf("a new penalty of %v: the next canary goes after %v, want 40s, between 4s and 400s", p.length, p.wait())
 	}
@@ -139,6 +139,26 @@ func TestASuspectedPenaltyIsTestedOnce(t *testing.T) {
 		l := &Law{refuted: tt.misses, silence: 5 * time.Minute, penalty: penalty{length: tt.known}, block: block{refusals: tt.refusals, wait: 20 * sec}}
 		if got := l.penaltyWait(); got.Truncate(sec) != tt.want || tt.want == 0 && got != 0 {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestTheMeanUnderAPenalty(t *testing.T) {
+	r, p := newRate(0, 1, 2), penalty{}
+	for _, tt := range []struct {
+		name  string
+		begin func()
+		want  float64
+	}{
+		{"the first cycle", func() {}, 0},
+		{"one after a refusal", func() { r.punish(0, 1, 2, time.Minute) }, 0.5},
+		{"of the next one with as many in half the time, and of eight tenths of that", func() { r.released = 30 * sec }, (0.8*30 + 30) / (0.8*60 + 30)},
+		{"after another limit refused nothing is added", func() { r.void(0) }, (0.8*30 + 30) / (0.8*60 + 30)},
+	} {
+		tt.begin()
+		r.count = 31
+		if got := p.earn(r, time.Minute); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%s: %v/s, want %v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -25,36 +25,36 @@ func (s *spans) add(b *block, lost float64) {
 	s.n = min(s.n+1, len(s.ring))
 }
 
-// period is a window that begins with the clock: a number of attempts in each period of it.
-type period struct {
+// clockWindow is a window that begins with the clock: a number of attempts in each period of it.
+type clockWindow struct {
 	length time.Duration
 	size   float64
 	slides bool // a sliding window would explain the ends of the blocks too
 }
 
-// period returns the first period of a usual length that explains all the blocks, if there is one.
-func (s *spans) period(v *view) (period, bool) {
+// clockWindow returns the first one of a usual length that explains all the blocks, if there is one.
+func (s *spans) clockWindow(v *view) (clockWindow, bool) {
 	for _, length := range v.likely.lengths() {
 		if p, ok := s.match(v, length); ok {
 			return p, true
 		}
 	}
-	return period{}, false
+	return clockWindow{}, false
 }
 
 // match reports whether windows of a length that begin by the wall clock explain the known
 // blocks: each block ended when one began, with the same number of attempts since the one
 // before, and so many blocks hardly end so by chance.
-func (s *spans) match(v *view, length time.Duration) (period, bool) {
+func (s *spans) match(v *view, length time.Duration) (clockWindow, bool) {
 	if s.n < 2 {
-		return period{}, false
+		return clockWindow{}, false
 	}
 	chance, least, most, kept := 1.0, math.Inf(1), 0.0, 0
 	near := min(length/50, time.Second)
 	for i := range s.n {
 		x := &s.ring[i]
 		if x.low-x.refused >= length || begins(x.high+near, length, v.phase) <= x.low-near {
-			return period{}, false
+			return clockWindow{}, false
 		}
 		used := v.h.between(attempts, begins(x.refused, length, v.phase), x.refused)
 		least, most = min(least, used), max(most, used)
@@ -67,16 +67,16 @@ func (s *spans) match(v *view, length time.Duration) (period, bool) {
 		chance, kept = 0, kept+1 // the owner vouches for it
 	}
 	if chance > clockOdds || kept < 2 || most < 2 || most-least > max(1, most/30) {
-		return period{}, false
+		return clockWindow{}, false
 	}
 	end := begins(v.now, length, v.phase)
 	for range 20 { // a bound that is never reached
 		if v.h.between(attempts, end-length, end-1) > 1.03*most+1 {
-			return period{}, false
+			return clockWindow{}, false
 		}
 		end -= length
 	}
-	p := period{length, most, true}
+	p := clockWindow{length, most, true}
 	for i := range s.n {
 		x := &s.ring[i]
 		at := v.h.newest(attempts, x.refused, most) + length

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
+func TestAClockWindowIsFoundInTheBlocksThatItEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		admits func(time.Duration) bool
@@ -23,10 +23,10 @@ func TestAPeriodIsFoundInTheBlocksThatItEnds(t *testing.T) {
 	} {
 		h, blocks := played(4*time.Minute, wavering, tt.admits)
 		var s spans
-		var found period
+		var found clockWindow
 		for i := range blocks[:min(len(blocks), 5)] {
 			s.add(&blocks[i], 1)
-			if p, ok := s.period(&view{now: blocks[i].release, h: h, mean: amounts{1, 1, 0}}); ok {
+			if p, ok := s.clockWindow(&view{now: blocks[i].release, h: h, mean: amounts{1, 1, 0}}); ok {
 				found = p
 			}
 		}

@@ -348,3 +348,86 @@ func TestAnswersMayTakeLong(t *testing.T) {
 		t.Errorf("%.3f of what is allowed, %.1f refused", part, float64(refusals)/float64(runs))
 	}
 }
+
+// A limit of more than 64 in flight is found as well as one of fewer.
+func TestLargeLimitsInFlightAreFound(t *testing.T) {
+	for _, limit := range []int{40, 80, 200} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		admitted, refused := driveCrowd(l, 20*time.Minute, sec, 100*ms, 1000, func(_ time.Duration, others int) Class { return classOf(others < limit) })
+		f := l.Binding()
+		if f.Kind != Flight || math.Abs(f.Size-float64(limit)) > 0.1*float64(limit) || refused > admitted/150 {
+			t.Errorf("%d in flight: %d admitted, %d refused; holds %s", limit, admitted, refused, held(l))
+		}
+	}
+}
+
+// After a restart the first attempt may meet an outage or a limit that is used up, which shows no pace: the law
+// neither takes it for a fast one nor stays slow.
+func TestARefusedFirstAttemptShowsNoPace(t *testing.T) {
+	for _, tt := range []struct {
+		rate           float64
+		answer         time.Duration
+		until          time.Duration
+		least, refused int
+	}{
+		{0.5, 2 * sec, 20 * sec, 4, 5},
+		{2, 20 * ms, 2 * time.Minute, 210, 5},
+		{20, 20 * ms, 2 * time.Minute, 2000, 8},
+		{100, 20 * ms, 2 * time.Minute, 9500, 20},
+	} {
+		for _, first := range []Class{Admitted, Refused, Overloaded} {
+			l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+			limit, sent := bucketAt(tt.rate, max(1, tt.rate/10)), 0
+			admitted, refused := driveCrowd(l, tt.until, tt.answer, tt.answer, 128, func(now time.Duration, _ int) Class {
+				if sent++; sent == 1 && first != Admitted {
+					return first
+				}
+				return classOf(limit(now))
+			})
+			if admitted < tt.least || refused > tt.refused {
+				t.Errorf("%v a second, the first one is of class %v: %d admitted, %d refused, want %d and %d; holds %s", tt.rate, first, admitted, refused, tt.least, tt.refused, held(l))
+			}
+		}
+	}
+}
+
+// Nine callers of a bucket of 20 a second, of which five go at once, start together.
+func TestABurstThatIsPartlyRefusedIsNoReasonToGoSlowly(t *testing.T) {
+	l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+	limit := bucketAt(20, 5)
+	answer := make([]Class, 9)
+	for i := range answer {
+		l.Sent(0, 1)
+		answer[i] = classOf(limit(0))
+	}
+	for i := range answer {
+		l.Observe(Outcome{Sent: 0, Now: ms, Class: answer[len(answer)-1-i], Estimate: 1, Cost: 1})
+	}
+	if admitted, refused := drive(l, 5*sec, limit); admitted < 60 || refused > 4 {
+		t.Errorf("%d of the next 100 were admitted and %d refused, want 60 and 4; holds %s", admitted, refused, held(l))
+	}
+}
+
+// What attempts cost may be estimated ten times too high, as of a model that seldom writes all that it may.
+func TestEstimatesThatAreAlwaysWrongChangeNoPace(t *testing.T) {
+	for _, estimate := range []float64{0.1, 1, 10, 1000} {
+		l, limit := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour}), bucketAt(20, 5)
+		admitted, refused := 0, 0
+		for now := time.Duration(0); now < time.Minute; {
+			if now = max(now+ms, l.Hold(now, estimate)); !l.Answered() {
+				now += sec
+			}
+			l.Sent(now, estimate)
+			o := Outcome{Sent: now, Now: now + 20*ms, Class: classOf(limit(now)), Estimate: estimate, Cost: 1}
+			l.Observe(o)
+			if o.Class == Admitted {
+				admitted++
+			} else {
+				refused++
+			}
+		}
+		if admitted < 1020 || refused > 8 {
+			t.Errorf("%v times what they cost: %d of 1,200 admitted, %d refused, want 1,020 and 8; holds %s", estimate, admitted, refused, held(l))
+		}
+	}
+}

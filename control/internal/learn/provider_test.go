@@ -157,18 +157,34 @@ func driveWaits(l *Law, until, ceiling time.Duration, admits func(time.Duration)
 // driveSlow plays a law with an endless backlog, of which at most 128 attempts are in flight.
 // Refusals come after 100 ms, other answers after half of a time to three halves of it.
 func driveSlow(l *Law, until, answer time.Duration, admits func(time.Duration) bool) (admitted, refused int) {
+	return driveCrowd(l, until, answer, 100*ms, 128, func(now time.Duration, _ int) Class { return classOf(admits(now)) })
+}
+
+func classOf(admitted bool) Class {
+	if admitted {
+		return Admitted
+	}
+	return Refused
+}
+
+// driveCrowd is driveSlow with refusals after another time and another number in flight, where a provider sees how
+// many others it works on.
+func driveCrowd(l *Law, until, answer, refusal time.Duration, most int, class func(now time.Duration, others int) Class) (admitted, refused int) {
 	var flying []Outcome // in the order of their answers
+	others := 0
 	last := -sec
 	for n := uint64(1); ; {
 		now := never
-		if len(flying) < 128 {
+		if len(flying) < most {
 			now = max(last+ms, l.Hold(max(last, 0), 1))
 			if !l.Answered() {
 				now = max(now, last+sec)
 			}
 		}
 		if len(flying) > 0 && flying[0].Now <= now { // an answer may change when the next one goes
-			l.Observe(flying[0])
+			if l.Observe(flying[0]); flying[0].Class == Admitted {
+				others--
+			}
 			last, flying = max(last, flying[0].Now-ms), flying[1:]
 			continue
 		}
@@ -177,11 +193,12 @@ func driveSlow(l *Law, until, answer time.Duration, admits func(time.Duration) b
 		}
 		l.Sent(now, 1)
 		n, last = n*0x9e3779b97f4a7c15+1, now
-		o := Outcome{Sent: now, Now: now + answer/2 + time.Duration(n>>40)*answer>>24, Class: Admitted, Estimate: 1, Cost: 1}
-		if admits(now) {
+		o := Outcome{Sent: now, Now: now + answer/2 + time.Duration(n>>40)*answer>>24, Class: class(now, others), Estimate: 1, Cost: 1}
+		if o.Class == Admitted {
 			admitted++
+			others++
 		} else {
-			o.Class, o.Now = Refused, now+100*ms
+			o.Now = now + refusal
 			refused++
 		}
 		at, _ := slices.BinarySearchFunc(flying, o.Now, func(x Outcome, t time.Duration) int { return cmp.Compare(x.Now, t) })

@@ -43,8 +43,7 @@ type rate struct {
 	step    float64    // logarithm of the step down for the next climb
 	was     cycleRates // of the cycle before
 	off     cycleRates // how badly they predict those of the next
-	earned  cycle      // of the newest cycles under a penalty, decayed
-	empty   bool       // punished began this cycle: a refusal came before it, so that no burst is in it
+	empty   bool       // punish began this cycle: a refusal came before it, so that no burst is in it
 }
 
 func newRate(now time.Duration, low, high float64) *rate {
@@ -302,17 +301,6 @@ func (r *rate) bracket(now time.Duration, low, high float64) {
 	r.plan(now)
 }
 
-// earn takes a cycle under a penalty, with its block, into the mean of the newest ones, and returns that mean in
-// attempts a second; 0 if there is none. A slower pace gains nothing: where other users share the limit,
-// refusals come as often at any pace.
-func (r *rate) earn(released time.Duration) float64 {
-	if r.empty {
-		r.earned.n = earnedFade*r.earned.n + max(0, r.count-1) // without the canary
-		r.earned.whole = earnedFade*r.earned.whole + (released - r.released).Seconds()
-	}
-	return r.earned.n / max(r.earned.whole, 1e-3)
-}
-
 // sure returns a pace that was admitted until an instant: that of the last hundred
 // attempts, which is too many for a burst, or else the mean.
 func (r *rate) sure(until time.Duration) float64 {
@@ -326,9 +314,9 @@ func (r *rate) sure(until time.Duration) float64 {
 	return pace
 }
 
-// punished starts again under a penalty: refusals are expensive, and attempts refused by
+// punish starts again under a penalty: refusals are expensive, and attempts refused by
 // the penalty say nothing about the limit.
-func (r *rate) punished(now time.Duration, low, high float64, length time.Duration) {
+func (r *rate) punish(now time.Duration, low, high float64, length time.Duration) {
 	r.low, r.high, r.provenPace = believable(low), believable(high), 0
 	r.costs(length)
 	r.released, r.count, r.refused, r.empty = now, 0, 0, true

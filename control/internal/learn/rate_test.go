@@ -263,26 +263,6 @@ func TestWhereAClimbUnderAPenaltyBegins(t *testing.T) {
 // However well a slow rate is known, a climb does not take so long that a raised limit is
 // found an hour later.
 // A cycle that began with a refusal says what the limit admits; another one may have a burst in it.
-func TestTheMeanUnderAPenalty(t *testing.T) {
-	r := newRate(0, 1, 2)
-	for _, tt := range []struct {
-		name  string
-		begin func()
-		want  float64
-	}{
-		{"the first cycle", func() {}, 0},
-		{"one after a refusal", func() { r.punished(0, 1, 2, time.Minute) }, 0.5},
-		{"of the next one with as many in half the time, and of eight tenths of that", func() { r.released = 30 * sec }, (0.8*30 + 30) / (0.8*60 + 30)},
-		{"after another limit refused nothing is added", func() { r.void(0) }, (0.8*30 + 30) / (0.8*60 + 30)},
-	} {
-		tt.begin()
-		r.count = 31
-		if got := r.earn(time.Minute); math.Abs(got-tt.want) > 1e-9 {
-			t.Errorf("%s: %v/s, want %v", tt.name, got, tt.want)
-		}
-	}
-}
-
 func TestAClimbTakesAQuarterOfAnHourAtMost(t *testing.T) {
 	for _, tt := range []struct{ low, want float64 }{
 		{0.5, 1000}, // more would be refused than is gained
@@ -644,7 +624,7 @@ func TestARefusalOfARate(t *testing.T) {
 		if r.takeBack(1); r.count != 0 || r.since != 0 {
 			t.Errorf("%s: less than nothing was sent: %v and %v", tt.name, r.count, r.since)
 		}
-		r.punished(30*sec, 4, 9, 20*sec)
+		r.punish(30*sec, 4, 9, 20*sec)
 		if r.low != 4 || r.high != 9 || r.provenPace != 0 || r.price != 120 || r.released != 30*sec || r.refused != 0 || r.since != 0 || r.due != 30*sec+sec/4 {
 			t.Errorf("%s: after a penalty of 20s %+v", tt.name, r)
 		}

@@ -51,6 +51,8 @@ const (
 	// The pace before a refusal is at least the mean of this time and of as many intervals:
 	// what was before may have been under another limit.
 	paceSpan, paceIntervals = time.Minute, 100
+	// Attempts that are sent within this time are one burst, which shows no pace.
+	sameBurst = 50 * time.Millisecond
 	// Attempts are counted by what they cost, until those before refusals cost this much less than
 	// others, in mean deviations: then it is their number that is limited. If they cost as much more,
 	// it is not.
@@ -211,10 +213,17 @@ const (
 	// A canary that is refused with at most this part of what was in flight before the block met
 	// another limit.
 	hardlyFlying = 0.25
-	// Larger numbers in flight count as maxFlights; after flightFade attempts, those before
-	// count half.
-	maxFlights = 64
-	flightFade = 400.0
+	// How many are in flight is counted exactly below exactFlights, and beyond in flightSteps steps to each
+	// doubling, so to a sixteenth; there are flightSpans doublings, and larger numbers, from 1,024 on, count as
+	// the last step. After flightFade attempts, those before count half.
+	exactFlights = 64
+	flightSteps  = 16
+	flightSpans  = 4
+	flightCounts = exactFlights + flightSteps*flightSpans
+	flightFade   = 400.0
+	// So many of the newest attempts may be sent until a refusal is back, for it to be known how many were in
+	// flight when it was sent.
+	departuresKept = 60
 	// A refusal is soon after the last one if fewer attempts were sent than soonRefused times
 	// the number that may be in flight; then the size is also cut by the part soonCut. After
 	// maxSoon in a row the flight is dropped. So it is once refusals have lowered its size by

@@ -467,7 +467,7 @@ func (w *window) bracket(v *view, b *block) (low, high time.Duration, agrees boo
 		}
 		return true
 	}
-	for _, u := range [...]unit{w.unit, attempts, cost} {
+	for _, u := range [...]unit{w.unit, attempts, cost, busy} {
 		if u != w.unit && (w.hits >= sureHits || w.size[u] <= 0) {
 			continue
 		}

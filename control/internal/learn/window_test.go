@@ -499,6 +499,7 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		{"just not too late", func(*window) {}, 22 * sec, 26 * sec, true, "unit 0, 20.0s-22.2s, 0 doubts"},
 		{"too late, but not if some more fit", func(*window) {}, 22200 * ms, 26 * sec, true, "unit 0, 20.0s-22.2s, 0 doubts"},
 		{"too early by attempts, but not by cost", func(w *window) { w.size[cost] = 120 }, 10 * sec, 14 * sec, true, "unit 1, 18.0s-18.0s, 0 doubts"},
+		{"nor by seconds of work", func(w *window) { w.size[busy] = 120 }, 10 * sec, 14 * sec, true, "unit 2, 18.0s-18.0s, 0 doubts"},
 		{"the unit is sure", func(w *window) { w.size[cost], w.hits = 120, sureHits }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
 		{"a cost without a size", func(w *window) { w.size[cost] = 0 }, 10 * sec, 14 * sec, false, "unit 0, 18.0s-20.0s, 2 doubts"},
 		{"too late by attempts, but not by cost", func(w *window) { w.size[cost] = 10 }, 20900 * ms, 21400 * ms, true, "unit 1, 18.0s-20.0s, 0 doubts"},
@@ -523,6 +524,7 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		h := sentEvenly(100*sec, 100*ms, 200)
 		for i := range h.cells {
 			h.cells[i].sum[cost] *= 2
+			h.cells[i].sum[busy] = h.cells[i].sum[cost]
 		}
 		b := &block{began: 100 * sec, noticed: 100 * sec, lastRefused: 98100*ms + tt.last, release: 98100*ms + tt.release, refusals: 1}
 		v := &view{now: b.release, h: h, mean: amounts{1, 2, 0}}

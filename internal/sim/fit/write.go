@@ -32,7 +32,7 @@ func (r *Result) Scenario(name string) []byte {
 	every := time.Duration(r.SpanS / float64(10*max(1, r.Admitted)) * float64(time.Second))
 	s.Owner.Ceiling = min(max(time.Millisecond, every.Truncate(time.Millisecond)), scenario.DefaultCeiling)
 	s.Owner.Initial = scenario.DefaultInitial
-	s.Workload = scenario.Workload{Kind: scenario.Backlog, MaxInFlight: r.places(), Cost: scenario.Cost{Mean: scenario.DefaultCostMean}}
+	s.Workload = scenario.Workload{Kind: scenario.Backlog, MaxInFlight: r.places(), Cost: scenario.Cost{Mean: scenario.DefaultCostMean, Estimate: 1}}
 	return append([]byte(r.comment()), scenario.Format(s)...)
 }
 

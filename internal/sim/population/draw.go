@@ -97,7 +97,7 @@ func (g *generator) has(f Family) bool {
 func (g *generator) scenario() *scenario.Scenario {
 	g.s = &scenario.Scenario{Clients: 1}
 	g.latency(minLatency)
-	g.s.Workload.Cost = scenario.Cost{Mean: 1}
+	g.s.Workload.Cost = scenario.Cost{Mean: 1, Estimate: 1}
 	if apart := g.has(ClientsApart); apart && g.family != Fleet {
 		g.s.Clients = g.whole(2, maxClients)
 	}

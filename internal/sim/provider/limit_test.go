@@ -249,8 +249,8 @@ func TestConstantLatencyAndCost(t *testing.T) {
 		if u, d := p.Latency(); u != 5*ms || d != 80*ms {
 			t.Fatalf("latency %s of %s, want 5ms of 80ms", u, d)
 		}
-		if c := p.Cost(); c != 1 {
-			t.Fatalf("cost %g, want 1", c)
+		if c := p.Cost(); c != 1 || p.Estimate(7) != 7 {
+			t.Fatalf("cost %g, want 1; 7 is estimated as %g", c, p.Estimate(7))
 		}
 		if g := p.Gap(); g != provider.Never {
 			t.Fatalf("a backlog has a gap of %s", g)
@@ -260,13 +260,19 @@ func TestConstantLatencyAndCost(t *testing.T) {
 
 func TestCostAndGapHaveTheirMeans(t *testing.T) {
 	s := parse(t, "\n  limits: []")
-	s.Workload = scenario.Workload{Kind: scenario.Open, Rate: scenario.Rate{Count: 20, Per: time.Second}, Cost: scenario.Cost{Mean: 900, Spread: 0.8}}
+	s.Workload = scenario.Workload{Kind: scenario.Open, Rate: scenario.Rate{Count: 20, Per: time.Second}, Cost: scenario.Cost{Mean: 900, Spread: 0.8, Estimate: 5, Error: 1}}
 	p := provider.NewSampler(s, 5, 0)
 	const n = 200_000
-	cost, gap := 0.0, time.Duration(0)
+	cost, estimate, gap, logs, squares := 0.0, 0.0, time.Duration(0), 0.0, 0.0
 	for range n {
-		cost += p.Cost()
-		gap += p.Gap()
+		c := p.Cost()
+		e := p.Estimate(c)
+		cost, estimate, gap = cost+c, estimate+e, gap+p.Gap()
+		l := math.Log(e / c)
+		logs, squares = logs+l/n, squares+l*l/n
+	}
+	if factor, spread := estimate/cost, math.Sqrt(squares-logs*logs); math.Abs(factor/5-1) > 0.03 || math.Abs(spread-1) > 0.02 {
+		t.Errorf("estimates are %g times too high with a spread of %g, want about 5 and 1", factor, spread)
 	}
 	if mean := cost / n; math.Abs(mean/900-1) > 0.02 {
 		t.Errorf("mean cost %g, want about 900", mean)

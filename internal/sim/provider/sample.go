@@ -14,21 +14,23 @@ const (
 	streamStrangers = 1
 	streamOverload  = 2
 	streamClients   = 1 << 16
+	streamEstimates = 1 << 32 // one for each client
 )
 
 // z99 is the standard normal distribution's 99th percentile.
 const z99 = 2.3263478740408408
 
-// Sampler draws the random quantities of one client: latency, cost, the arrivals of open
-// work and the execution time of batches. The same scenario, seed and client give the same
-// numbers. Each of the four has its own stream, so that drawing more of one does not change
-// the others. It is not safe for concurrent use.
+// Sampler draws the random quantities of one client: latency, cost and the estimate of it, the
+// arrivals of open work and the execution time of batches. The same scenario, seed and client
+// give the same numbers. Each of them has its own stream, so that drawing more of one does not
+// change the others. It is not safe for concurrent use.
 type Sampler struct {
 	uplink, total          lognormal
-	cost                   lognormal
+	cost, wrong            lognormal
 	gap                    float64 // mean nanoseconds between bursts of arrivals; 0 if there are none
 	burst, left            int     // the size of a burst, and the rest of the current one
 	latency, costs, arrive rand.PCG
+	estimates              rand.PCG
 
 	overhead, perRow time.Duration
 	factor           lognormal
@@ -46,6 +48,9 @@ func NewSampler(s *scenario.Scenario, seed uint64, client int) *Sampler {
 		latency: *rand.NewPCG(seed, stream),
 		costs:   *rand.NewPCG(seed, stream+1),
 		arrive:  *rand.NewPCG(seed, stream+2),
+
+		wrong:     lognormal{median: c.Estimate * math.Exp(-c.Error*c.Error/2), sigma: c.Error},
+		estimates: *rand.NewPCG(seed, streamEstimates+uint64(client)),
 	}
 	if c.Spread > 0 {
 		p.cost.median = c.Mean * math.Exp(-c.Spread*c.Spread/2) // so that the mean is Mean
@@ -81,6 +86,9 @@ func (p *Sampler) Execution(rows int) time.Duration {
 
 // Cost draws one attempt's cost in units, above 0.
 func (p *Sampler) Cost() float64 { return p.cost.draw(&p.costs) }
+
+// Estimate draws what the client expects an attempt to cost that costs so much.
+func (p *Sampler) Estimate(cost float64) float64 { return cost * p.wrong.draw(&p.estimates) }
 
 // Gap draws the time until the next open work arrives, 0 within a burst; [Never] for a
 // backlog.

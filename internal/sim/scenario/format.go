@@ -102,7 +102,8 @@ func (f *formatter) workload(w *Workload) {
 		when(w.Rows > 0, "rows: %d", w.Rows),
 		when(w.Users > 0, "users: %d", w.Users),
 		fmt.Sprintf("max_in_flight: %d", w.MaxInFlight),
-		when(w.Kind != Bulk, "cost: {mean: %s, spread: %s}", plain(w.Cost.Mean), plain(w.Cost.Spread)),
+		when(w.Kind != Bulk, "cost: {mean: %s, spread: %s%s}", plain(w.Cost.Mean), plain(w.Cost.Spread),
+			when(w.Cost.Estimate != 1 || w.Cost.Error > 0, ", estimate: %s, error: %s", plain(w.Cost.Estimate), plain(w.Cost.Error))),
 	))
 }
 

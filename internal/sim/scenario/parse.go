@@ -122,7 +122,7 @@ func owner(root mapping) Owner {
 }
 
 func workload(root mapping) Workload {
-	w := Workload{Kind: Backlog, MaxInFlight: DefaultMaxInFlight, Cost: Cost{Mean: DefaultCostMean}}
+	w := Workload{Kind: Backlog, MaxInFlight: DefaultMaxInFlight, Cost: Cost{Mean: DefaultCostMean, Estimate: 1}}
 	m, ok := root.section("workload", "kind", "rate", "burst", "active", "pause", "max_in_flight", "cost", "rows", "users")
 	if !ok {
 		return w
@@ -144,9 +144,11 @@ func workload(root mapping) Workload {
 	w.Pause = m.duration("pause", 0, time.Second, MaxHorizon)
 	m.refuse(fmt.Sprintf("belongs to workload kind bulk, not to %s", w.Kind), "rows", "users")
 	w.MaxInFlight = m.integer("max_in_flight", w.MaxInFlight, 1, MaxCount)
-	if c, ok := m.section("cost", "mean", "spread"); ok {
+	if c, ok := m.section("cost", "mean", "spread", "estimate", "error"); ok {
 		w.Cost.Mean = c.number("mean", w.Cost.Mean, 0, 1e9, true)
 		w.Cost.Spread = c.number("spread", 0, 0, 3, false)
+		w.Cost.Estimate = c.number("estimate", 1, 0, 1e6, true)
+		w.Cost.Error = c.number("error", 0, 0, 3, false)
 	}
 	return w
 }

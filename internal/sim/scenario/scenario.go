@@ -183,6 +183,10 @@ type Cost struct {
 	// Spread is the standard deviation of the natural logarithm; 0, the
 	// default, makes every request cost Mean.
 	Spread float64
+	// Estimate is how many times what it costs a client expects a request to cost before it is
+	// answered; default 1. Error is the standard deviation of the natural logarithm of that
+	// factor; 0, the default, makes all estimates wrong alike.
+	Estimate, Error float64
 }
 
 // Provider is the model of an API.

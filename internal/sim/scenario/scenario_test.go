@@ -30,7 +30,7 @@ workload:
   kind: open
   rate: 20/s
   max_in_flight: 32
-  cost: {mean: 1.5, spread: 0.25}
+  cost: {mean: 1.5, spread: 0.25, estimate: 3, error: 0.5}
 provider:
   latency: {p50: 120ms, p99: 600ms, uplink_p50: 10ms, uplink_p99: 30ms}
   limits:
@@ -75,7 +75,7 @@ func TestParseReadsEverything(t *testing.T) {
 		Owner: scenario.Owner{Ceiling: 10 * time.Millisecond, Initial: time.Second, Passive: true, Windows: []time.Duration{time.Minute, 90 * time.Second}},
 		Workload: scenario.Workload{
 			Kind: scenario.Open, Rate: rate(20, time.Second), MaxInFlight: 32,
-			Cost: scenario.Cost{Mean: 1.5, Spread: 0.25},
+			Cost: scenario.Cost{Mean: 1.5, Spread: 0.25, Estimate: 3, Error: 0.5},
 		},
 		Provider: scenario.Provider{
 			Latency: scenario.Latency{
@@ -122,7 +122,7 @@ provider:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (scenario.Workload{Kind: scenario.Bulk, Rows: 72493, Users: 2, MaxInFlight: 32, Cost: scenario.Cost{Mean: 1}}); got.Workload != want {
+	if want := (scenario.Workload{Kind: scenario.Bulk, Rows: 72493, Users: 2, MaxInFlight: 32, Cost: scenario.Cost{Mean: 1, Estimate: 1}}); got.Workload != want {
 		t.Errorf("workload %+v, want %+v", got.Workload, want)
 	}
 	if want := (scenario.Batch{Overhead: 200 * time.Millisecond, PerRow: 22 * time.Millisecond, MaxRows: 500, Spread: 0.05, Knee: 4, SharedKnee: 9}); *got.Provider.Batch != want || got.Provider.Hint != 4 {
@@ -149,7 +149,7 @@ func TestParseFillsInDefaults(t *testing.T) {
 	want := &scenario.Scenario{
 		Name: "least", Horizon: time.Hour, Clients: 1,
 		Owner:    scenario.Owner{Ceiling: 250 * time.Millisecond, Initial: time.Second},
-		Workload: scenario.Workload{Kind: scenario.Backlog, MaxInFlight: 64, Cost: scenario.Cost{Mean: 1}},
+		Workload: scenario.Workload{Kind: scenario.Backlog, MaxInFlight: 64, Cost: scenario.Cost{Mean: 1, Estimate: 1}},
 		Provider: scenario.Provider{
 			Latency: scenario.Latency{
 				P50: 100 * time.Millisecond, P99: 100 * time.Millisecond,
@@ -265,6 +265,8 @@ func TestEachProblemIsNamedWhereItIs(t *testing.T) {
 		{"name: x\nprovider: {batch: {per_row: 1ms}}", "2:19: provider.batch: belongs to workload kind bulk, not to backlog"},
 		{"name: x\nprovider: {hint: 4}", "2:18: provider.hint: belongs to workload kind bulk, not to backlog"},
 		{"name: x\nprovider: {changes: [{at: 1m, scale: 2, hint: 4}]}", "provider.changes[0].hint: belongs to workload kind bulk, not to backlog"},
+		{"name: x\nworkload: {cost: {estimate: 0}}", "2:29: workload.cost.estimate: is 0; want a number above 0 and at most 1e+06"},
+		{"name: x\nworkload: {cost: {error: 4}}", "2:26: workload.cost.error: is 4; want a number at least 0 and at most 3"},
 		{"name: x\nworkload: {cost: {spread: -1}}", "2:27: workload.cost.spread: is -1; want a number at least 0 and at most 3"},
 		{provider("latency: {p99: 1s}"), "3:12: provider.latency.p50: is missing; want a duration with a unit, such as 250ms, 15m, 1h30m or 1d"},
 		{provider("latency: {p50: 2s, p99: 1s}"), "3:27: provider.latency.p99: is 1s; want at least p50, which is 2s"},
