@@ -430,6 +430,43 @@ provider:
 	}
 }
 
+// Where answers take a minute, most of what went is in flight when a limit refuses, whatever limit that is. It
+// is not taken for a limit on that number for long, and one on that number is found as well.
+func TestLongAnswersAreNoLimitInFlight(t *testing.T) {
+	for _, tt := range []struct {
+		limit string
+		least float64
+		most  float64 // refusals for each 1,000
+	}{
+		{"kind: token_bucket, rate: 60/min, burst: 10", 0.90, 6},
+		{"kind: fixed_window, limit: 60, window: 1m", 0.93, 6},
+		{"kind: sliding_window, limit: 60, window: 1m", 0.93, 6},
+		{"kind: concurrency, limit: 8", 0.90, 12},
+	} {
+		sum, refusals, n := 0.0, 0.0, 0.0
+		for _, start := range []string{"passive", "conservative"} {
+			for _, wait := range []string{"seconds", "none"} {
+				s, err := scenario.Parse("long.yaml", []byte("name: long\nhorizon: 4h\nowner: {ceiling: 10ms, start: "+start+`}
+workload: {max_in_flight: 200}
+provider:
+  latency: {p50: 40s, p99: 5m, uplink_p50: 50ms, uplink_p99: 200ms}
+  throttle: {retry_after: `+wait+`}
+  limits: [{`+tt.limit+"}]\n"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				for seed := range uint64(5) {
+					r := run(t, s, sim.Options{Law: control.DefaultLaw, Seed: seed + 1})
+					sum, refusals, n = sum+*r.GoodputRatio, refusals+*r.ThrottledPer1000, n+1
+				}
+			}
+		}
+		if t.Logf("%s: %.3f, %.1f refused", tt.limit, sum/n, refusals/n); sum < tt.least*n || refusals > tt.most*n {
+			t.Errorf("%s: %.3f of what a clairvoyant client is admitted, %.1f refused for each 1,000; want %v and at most %v", tt.limit, sum/n, refusals/n, tt.least, tt.most)
+		}
+	}
+}
+
 // TestAConfiguredWindowEndsTheWait: with a window of 150 s, which is no usual one, and no wait in
 // the refusals, a client that knows of it never waits for much longer, and one that does not waits
 // for nearly two. A minute is found without that.

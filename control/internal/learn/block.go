@@ -73,6 +73,10 @@ func (b *block) long() bool {
 // lost returns how many attempts were refused in the block, with those that were in flight.
 func (l *Law) lost() float64 { return float64(l.allRefused) - l.block.before }
 
+// doubtsFlight reports whether a limit in flight is doubtful that the block shows, with so many others in flight:
+// if most of what had gone was, any limit refuses when the most are.
+func (b *block) doubtsFlight(others float64) bool { return b.count < stillFlying*others }
+
 // soonest returns the minimum wait before the first canary of a block. It is shorter if
 // blocks of the blamed limit ended at the first canary.
 func (l *Law) soonest() time.Duration {

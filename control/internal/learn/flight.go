@@ -15,6 +15,7 @@ type flight struct {
 	over      float64 // answers while more than size were in flight, in this test
 	soonInRow int     // consecutive refusals soon after one another
 	brief     bool    // it was found by a short block, so that no penalty followed
+	doubtful  bool    // it was found while most of what had gone was in flight
 	was       *rate   // the rate that was held before
 	proven    float64 // the size that it was first held with, or a larger one that a test confirmed
 }
@@ -39,9 +40,13 @@ func (x *flight) answered(v *view) {
 		x.over++
 	}
 	if x.untested > x.testAfter && v.calm() > testAfterBlocks && x.over >= x.extra {
+		again := x.testAfter / 2
+		if x.doubtful && x.extra > 0 {
+			again = min(again, doubtfulAgain*x.size)
+		}
 		x.confirm()
 		x.extra = max(1, x.size/20)
-		x.untested, x.over = x.testAfter/2, 0
+		x.untested, x.over = x.testAfter-again, 0
 	}
 }
 
@@ -85,7 +90,11 @@ func (x *flight) blame(v *view, f refusal) {
 // wrong reports whether refusals contradict the limit: they come soon after one another, or with
 // ever fewer attempts in flight.
 func (x *flight) wrong() bool {
-	return x.soonInRow >= maxSoon || x.size < x.proven*(1-maxFall)-1
+	fall := maxFall
+	if x.doubtful {
+		fall = doubtfulFall
+	}
+	return x.soonInRow >= maxSoon || x.size < x.proven*(1-fall)-1
 }
 
 func (x *flight) room(v *view) float64 { return x.size + x.extra - float64(v.flying) }
@@ -182,6 +191,12 @@ func (d *departures) add(at time.Duration, others int) {
 	i := d.n % departuresKept
 	d.sent[i], d.flying[i] = at, uint16(min(others, math.MaxUint16))
 	d.n++
+}
+
+// hasFewer reports whether clearly fewer than so many others were in flight when an attempt was sent.
+func (d *departures) hasFewer(sent time.Duration, others float64) bool {
+	n := d.others(sent)
+	return n >= 0 && n < (1-likeCrowd)*others-1
 }
 
 // others returns how many other attempts were in flight when one was sent; -1 if that was

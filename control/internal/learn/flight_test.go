@@ -217,6 +217,23 @@ func TestATestedNumberInFlightIsConfirmed(t *testing.T) {
 	if x.answered(v); x.extra != 3 {
 		t.Errorf("%v more than 60 are tested, want 3", x.extra)
 	}
+	for _, tt := range []struct {
+		doubtful bool
+		size     float64
+		again    float64 // answers until the next test
+	}{{false, 40, 100}, {true, 40, 10}, {true, 1000, 100}} {
+		x = &flight{size: tt.size, testAfter: 200, untested: 200, doubtful: tt.doubtful}
+		v.flying = int(2 * tt.size)
+		if x.answered(v); x.testAfter-x.untested != 100 {
+			t.Errorf("%+v: the first test counts %v answers, want 100", x, x.testAfter-x.untested)
+		}
+		for extra := x.extra; x.size == tt.size; x.answered(v) {
+			x.untested, x.over = 200, extra
+		}
+		if got := x.testAfter - x.untested; got != tt.again {
+			t.Errorf("%+v is tested again after %v answers, want %v", x, got, tt.again)
+		}
+	}
 }
 
 func TestARefusalByALimitOnAttemptsInFlight(t *testing.T) {
@@ -250,16 +267,19 @@ func TestRefusalsWithEverFewerInFlightContradictALimitOnThem(t *testing.T) {
 		size, to float64
 		wrong    bool
 		still    bool // after a test that confirmed one more
+		count    float64
 	}{
-		{20, 15, false, false},
-		{20, 14, true, false},
-		{20, 13, true, true},
-		{3, 2, false, false},
-		{2, 1, false, false},
+		{20, 15, false, false, 80},
+		{20, 14, true, false, 80},
+		{20, 13, true, true, 80},
+		{20, 18, false, false, 79}, // doubtful
+		{20, 17, true, false, 79},
+		{3, 2, false, false, 12},
+		{2, 1, false, false, 8},
 	} {
 		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
 		l.out.add(0, int(tt.size))
-		l.holdFlight(&block{})
+		l.holdFlight(&block{count: tt.count})
 		x := l.flight()
 		for x.size > tt.to {
 			x.untested = 1000

@@ -141,6 +141,13 @@ func (h *history) newest(u unit, t time.Duration, amount float64) time.Duration 
 	return h.reached(u, h.until(u, t)-amount)
 }
 
+// mean returns the mean rate of the newest attempts up to t, of so many or of all, in attempts a second; over a
+// second at least.
+func (h *history) mean(t time.Duration, n float64) float64 {
+	n = min(n, h.until(attempts, t))
+	return n / max(1, (t-h.newest(attempts, t, n)).Seconds())
+}
+
 // sentBy returns the instant by which at least that sum had been sent, or never. Within a
 // cell the instant is approximate; with sure, it is not too early.
 func (h *history) sentBy(u unit, sum float64, sure bool) time.Duration {

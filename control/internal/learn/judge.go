@@ -270,6 +270,9 @@ func (l *Law) suggestsFlight(b *block) bool {
 	if others < 1 || l.outlastsFlight(b) && (b.paced || slices.ContainsFunc(l.limits, isKnown)) {
 		return false
 	}
+	if b.doubtsFlight(others) && (l.misled || b.refusals > 1 && l.out.hasFewer(b.lastRefused, others)) {
+		return false
+	}
 	certain := l.crowd.certain() && (b.refusals == 1 || !b.long()) // it does not refuse a canary for long
 	if x := l.flight(); x != nil {
 		return certain && others < x.size // it was lowered
@@ -282,6 +285,9 @@ func (l *Law) suggestsFlight(b *block) bool {
 func (l *Law) holdFlight(b *block) {
 	size := l.out.others(b.began)
 	x := &flight{size: size, proven: size, testAfter: firstTest, was: l.rate(), brief: !b.long()}
+	if x.doubtful = b.doubtsFlight(size); x.doubtful {
+		x.testAfter = min(firstTest, max(doubtfulTest, doubtfulSizes*size))
+	}
 	l.remove(isRate)
 	l.remove(isFlight)
 	l.remove(func(x limit) bool { w, ok := x.(*window); return ok && w.hits < sureHits })
@@ -292,10 +298,19 @@ func (l *Law) holdFlight(b *block) {
 	}
 }
 
-// dropFlight drops a limit on attempts in flight, and holds again what was held before.
+// dropFlight drops a limit on attempts in flight, and holds again what was held before; if it was doubtful,
+// a rate from the mean of the newest attempts to their pace.
 func (l *Law) dropFlight(v *view, x *flight) {
 	l.drop(x)
 	l.crowd.evidence = 0
+	if x.doubtful {
+		l.misled = true
+		if l.rate() == nil {
+			low := v.h.mean(l.block.began, doubtfulMean*x.size)
+			l.hold(newRate(v.now, low, max(low, l.block.pace)))
+		}
+		return
+	}
 	if x.was == nil || l.rate() != nil {
 		l.holdRate(v, &l.block)
 		return

@@ -16,7 +16,7 @@ func TestALimitInFlightThatWasLoweredIsHeldWithItsNewSize(t *testing.T) {
 	l.hold(newRate(0, 3, 4))
 	l.out.add(100*sec, 2)
 	l.crowd.last, l.crowd.times, l.weighed = 2, 2, 2
-	l.block = block{blamed: l.limits[1], began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4}
+	l.block = block{blamed: l.limits[1], began: 100 * sec, noticed: 100 * sec, lastRefused: 100 * sec, release: 101 * sec, refusals: 1, pace: 4, count: 8}
 	l.ended(l.look())
 	if x := l.flight(); len(l.limits) != 1 || x == nil || x.size != 2 || x.testAfter != firstTest {
 		t.Errorf("holds %+v", l.limits)
@@ -49,9 +49,31 @@ func TestALimitInFlightThatIsRefusedTooOftenIsDropped(t *testing.T) {
 	l.out.add(0, 9)
 	l.crowd.evidence = 5
 	l.hold(was)
-	l.holdFlight(&block{})
-	if x, ok := l.limits[0].(*flight); !ok || x.size != 9 || x.testAfter != firstTest || x.was != was || l.crowd.evidence != 0 {
+	l.holdFlight(&block{count: 36})
+	if x, ok := l.limits[0].(*flight); !ok || x.size != 9 || x.testAfter != firstTest || x.doubtful || x.was != was || l.crowd.evidence != 0 {
 		t.Errorf("with nine others in flight it holds %+v, evidence %v", l.limits[0], l.crowd.evidence)
+	}
+}
+
+// Of what had gone before a block a quarter and more was in flight.
+func TestADoubtfulLimitInFlightIsTestedSooner(t *testing.T) {
+	for _, tt := range []struct {
+		others int
+		count  float64
+		want   float64 // the first test comes after so many
+		doubt  bool
+	}{
+		{9, 36, firstTest, false},
+		{9, 35, 72, true},
+		{3, 11, doubtfulTest, true},
+		{100, 399, firstTest, true},
+	} {
+		l := New(Config{Ceiling: ms, Initial: sec, Slowest: time.Hour})
+		l.out.add(0, tt.others)
+		l.holdFlight(&block{count: tt.count})
+		if x := l.flight(); x.doubtful != tt.doubt || x.testAfter != tt.want {
+			t.Errorf("%d of %v in flight: doubtful %v, tested after %v, want %v, %v", tt.others, tt.count, x.doubtful, x.testAfter, tt.doubt, tt.want)
+		}
 	}
 }
 
@@ -97,6 +119,13 @@ func TestLimitsTakeEachOthersPlace(t *testing.T) {
 		{"a limit in flight goes, and the rate comes back", law(&flight{size: 3, was: newRate(0, 1, 2)}), func(l *Law) { l.dropFlight(l.look(), l.limits[0].(*flight)) }, "1.00-2.00/s"},
 		{"unless another was found meanwhile", law(&flight{size: 3, was: newRate(0, 1, 2)}, newRate(0, 5, 6)), func(l *Law) { l.dropFlight(l.look(), l.limits[0].(*flight)) }, "5.00-6.00/s"},
 		{"or a new one", law(&flight{size: 3}), func(l *Law) { l.dropFlight(l.look(), l.limits[0].(*flight)) }, "3.08-4.00/s"},
+		{"a doubtful one goes, and its mean is held", law(&flight{size: 3, doubtful: true, was: newRate(0, 8, 9)}), func(l *Law) {
+			if l.dropFlight(l.look(), l.limits[0].(*flight)); !l.misled {
+				t.Error("another doubtful one would be held")
+			}
+		}, "1.09-4.00/s"},
+		{"that of all if so many did not go", law(&flight{size: 60, doubtful: true}), func(l *Law) { l.dropFlight(l.look(), l.limits[0].(*flight)) }, "1.01-4.00/s"},
+		{"unless another rate was found", law(&flight{size: 3, doubtful: true}, newRate(0, 5, 6)), func(l *Law) { l.dropFlight(l.look(), l.limits[0].(*flight)) }, "5.00-6.00/s"},
 		{"under a penalty the pace of before is held", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.look(), 0) }, "0.81-1.01/s"},
 		{"or that of a window", law(), func(l *Law) { l.block.blamed = nil; l.penalize(l.look(), 3) }, "2.40-3.00/s"},
 		{"or that before a refusal in the ramp", law(), func(l *Law) { l.block.blamed, l.block.ramping = nil, true; l.penalize(l.look(), 0) }, "0.81-4.00/s"},
@@ -376,6 +405,27 @@ func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
 			l.out.add(105*sec, 0)
 			l.hold(&window{hits: 2, size: amounts{9, 9, 0}, low: sec, high: sec})
 		}, false},
+		{"most of what went was in flight, and a canary was refused with clearly fewer", func(l *Law, b *block, _ *rate) {
+			b.count, b.refusals, b.lastRefused, b.release = 39, 2, 101*sec, 102*sec
+			l.out.add(100*sec, 10)
+			l.out.add(101*sec, 7)
+		}, false},
+		{"not clearly", func(l *Law, b *block, _ *rate) {
+			b.count, b.refusals, b.lastRefused, b.release = 39, 2, 101*sec, 102*sec
+			l.out.add(100*sec, 10)
+			l.out.add(101*sec, 8)
+		}, true},
+		{"not most of it", func(l *Law, b *block, _ *rate) {
+			b.count, b.refusals, b.lastRefused, b.release = 40, 2, 101*sec, 102*sec
+			l.out.add(100*sec, 10)
+			l.out.add(101*sec, 7)
+		}, true},
+		{"most of what went was in flight, and that misled before", func(l *Law, b *block, _ *rate) {
+			b.count, l.misled = 3, true
+		}, false},
+		{"it misled, and not most of it was", func(l *Law, b *block, _ *rate) {
+			b.count, l.misled = 4, true
+		}, true},
 		{"or a rate that may explain blocks", func(l *Law, b *block, _ *rate) {
 			b.refusals, b.paced, b.lastRefused = 2, true, 105*sec
 			l.out.add(105*sec, 0)

@@ -119,6 +119,7 @@ type Law struct {
 	meanLong    time.Duration // recent length of long blocks
 	weighed     int           // refusals that were weighed as evidence for a limit on attempts in flight
 	longs       int           // long blocks that have ended
+	misled      bool          // a doubtful limit in flight was dropped
 	brief       int           // consecutive blocks that ended at the first canary
 	shown       time.Duration
 }

@@ -230,6 +230,16 @@ const (
 	// the part maxFall and one more: they come at all sizes, as those of a small burst do.
 	soonRefused, soonCut, maxSoon = 5.0, 0.1, 3
 	maxFall                       = 0.2
+	// A limit in flight is doubtful if fewer than so many times as many attempts had gone as were in flight:
+	// when most of what went still is, as with long answers, any limit refuses when the most are in flight.
+	stillFlying = 4.0
+	// A doubtful one is tested after doubtfulTest attempts, or doubtfulSizes times its size if those are more,
+	// and after a test that succeeded again after the part doubtfulAgain of its size. It is dropped once
+	// refusals have lowered it by the part doubtfulFall and one more. Then a rate is held, from the mean of
+	// doubtfulMean times as many attempts on, and no doubtful limit in flight any more.
+	doubtfulTest, doubtfulSizes = 60.0, 8.0
+	doubtfulAgain, doubtfulFall = 0.25, 0.05
+	doubtfulMean                = 4.0
 
 	// Block.
 
