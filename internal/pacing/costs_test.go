@@ -30,18 +30,19 @@ func TestWhatAnAttemptIsExpectedToCost(t *testing.T) {
 		{"estimates are right", even(pair{1, 1}, pair{50, 50}, pair{7000, 7000}), 300, 300},
 		{"one answer", []pair{{100, 20}}, 100, 20},
 		{"five times too high, all alike", even(pair{100, 20}), 100, 20},
-		{"five times too high", even(pair{100, 20}, pair{1000, 200}), 500, 100},
-		{"a thousand times too low", even(pair{1, 1000}, pair{2, 2000}), 3, 3000},
+		{"five times too high", even(pair{100, 20}, pair{1000, 200}), 500, 99.4},
+		{"a thousand times too low", even(pair{1, 1000}, pair{2, 2000}), 3, 2875},
 		{"a fixed part is left out", even(pair{100, 150}, pair{200, 250}), 300, 350},
-		{"estimates say nothing", even(pair{10, 50}, pair{100, 50}, pair{10, 70}, pair{100, 70}), 300, 63},
-		{"nearly all alike: the error is the mean one", even(pair{100, 10}, pair{101, 90}), 110, 60},
+		{"right on the average, too low for cheap ones and too high for dear ones", []pair{{100, 120}, {200, 180}}, 300, 245},
+		{"estimates say nothing", even(pair{10, 50}, pair{100, 50}, pair{10, 70}, pair{100, 70}), 300, 63.6},
+		{"nearly all alike: the error is the mean one", even(pair{100, 10}, pair{101, 90}), 110, 61.4},
 		{"an estimate far below all others", even(pair{100, 20}, pair{1000, 920}), 1, 4.7},
 	} {
 		var c costs
 		for _, p := range tt.answers {
 			c.learn(p.estimate, p.cost)
 		}
-		if got := c.expect(tt.estimate); math.Abs(got/tt.want-1) > 0.08 {
+		if got := c.expect(tt.estimate); math.Abs(got/tt.want-1) > 0.01 {
 			t.Errorf("%s: %v is expected to cost %v, want %v", tt.name, tt.estimate, got, tt.want)
 		}
 	}
