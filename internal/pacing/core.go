@@ -76,13 +76,13 @@ func (a *Attempt) cost() float64 {
 
 // Ask decides whether an attempt could be sent now. It changes nothing.
 func (c *Core) Ask(now time.Duration, a Attempt) Decision {
-	d, _, _ := c.ask(now, &a)
+	d, _, _ := c.ask(now, &a, c.expect(a.Pool, a.cost()))
 	return d
 }
 
 // ask is Ask. If the attempt may go, it also returns the schedules of account and pool
 // that allow it. A wait of the account is reported before one of the pool.
-func (c *Core) ask(now time.Duration, a *Attempt) (d Decision, account, pool pace.Params) {
+func (c *Core) ask(now time.Duration, a *Attempt, cost float64) (d Decision, account, pool pace.Params) {
 	if d, open := c.poolOf(a.Pool).broken(now); open {
 		d.Pool = a.Pool
 		return d, account, pool
@@ -97,7 +97,6 @@ func (c *Core) ask(now time.Duration, a *Attempt) (d Decision, account, pool pac
 		}
 	}
 	// Where nothing is known of a pool, all that holds it up holds up the account.
-	cost := c.expect(a.Pool, a.cost())
 	if d, account = c.Pool.ask(now, a.Ready, cost); d.OK && a.Pool != nil && (a.Pool.objected || now < a.Pool.cooldown) {
 		if d, pool = a.Pool.ask(now, a.Ready, cost); !d.OK {
 			d.Pool = a.Pool
@@ -108,12 +107,13 @@ func (c *Core) ask(now time.Duration, a *Attempt) (d Decision, account, pool pac
 
 // Admit sends an attempt now if [Core.Ask] allows it. If it does not, nothing changes.
 func (c *Core) Admit(now time.Duration, a Attempt) (Ticket, Decision, Effects) {
-	d, account, pool := c.ask(now, &a)
+	cost := c.expect(a.Pool, a.cost())
+	d, account, pool := c.ask(now, &a, cost)
 	if !d.OK {
 		return Ticket{}, d, Effects{}
 	}
 	var fx Effects
-	t := Ticket{sent: now, cost: c.expect(a.Pool, a.cost()), asked: a.cost(), pool: a.Pool}
+	t := Ticket{sent: now, cost: cost, asked: a.cost(), pool: a.Pool}
 	l := c.poolOf(a.Pool)
 	if !c.set.noBreaker {
 		var ok bool

@@ -15,12 +15,19 @@ func (l *Law) released(sent time.Duration) {
 	if l.block.exact {
 		l.named.short = 0
 	}
-	if len(l.limits) == 0 && !l.block.explained && l.h.until(attempts, l.block.began+sameBurst) < 0.5 {
+	if l.knowsNothing() {
 		l.transition(fresh)
 	} else {
 		l.transition(admitted)
 	}
 	l.ended(l.look())
+}
+
+// knowsNothing reports whether no attempt was admitted that was sent before the refused one or with it, so that
+// the block shows nothing of the provider's limits, and none is known.
+func (l *Law) knowsNothing() bool {
+	b := &l.block
+	return len(l.limits) == 0 && !b.explained && l.h.until(attempts, b.began+sameBurst) < 0.5
 }
 
 // ended learns from a block that has ended.
@@ -32,7 +39,7 @@ func (l *Law) ended(v *view) {
 	}
 	explained := false // by a window that is held
 	switch {
-	case b.outage, l.state == ramping: // or nothing went before
+	case b.outage, l.state == ramping: // it shows nothing of limits
 		l.void(v.now)
 	case b.explained:
 		l.penalty.endedExplained(b)

@@ -384,6 +384,14 @@ func TestBlocksAreCounted(t *testing.T) {
 }
 
 func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
+	// A canary was refused with so many others in flight after an attempt with ten, when so many had gone.
+	canaryWith := func(others int, gone float64) func(*Law, *block, *rate) {
+		return func(l *Law, b *block, _ *rate) {
+			b.count, b.refusals, b.lastRefused, b.release = gone, 2, 101*sec, 102*sec
+			l.out.add(100*sec, 10)
+			l.out.add(101*sec, others)
+		}
+	}
 	for _, tt := range []struct {
 		name string
 		do   func(l *Law, b *block, r *rate)
@@ -405,21 +413,9 @@ func TestWhenRefusalsSuggestALimitInFlight(t *testing.T) {
 			l.out.add(105*sec, 0)
 			l.hold(&window{hits: 2, size: amounts{9, 9, 0}, low: sec, high: sec})
 		}, false},
-		{"most of what went was in flight, and a canary was refused with clearly fewer", func(l *Law, b *block, _ *rate) {
-			b.count, b.refusals, b.lastRefused, b.release = 39, 2, 101*sec, 102*sec
-			l.out.add(100*sec, 10)
-			l.out.add(101*sec, 7)
-		}, false},
-		{"not clearly", func(l *Law, b *block, _ *rate) {
-			b.count, b.refusals, b.lastRefused, b.release = 39, 2, 101*sec, 102*sec
-			l.out.add(100*sec, 10)
-			l.out.add(101*sec, 8)
-		}, true},
-		{"not most of it", func(l *Law, b *block, _ *rate) {
-			b.count, b.refusals, b.lastRefused, b.release = 40, 2, 101*sec, 102*sec
-			l.out.add(100*sec, 10)
-			l.out.add(101*sec, 7)
-		}, true},
+		{"most of what went was in flight, and a canary was refused with clearly fewer", canaryWith(7, 39), false},
+		{"not clearly", canaryWith(8, 39), true},
+		{"not most of it", canaryWith(7, 40), true},
 		{"most of what went was in flight, and that misled before", func(l *Law, b *block, _ *rate) {
 			b.count, l.misled = 3, true
 		}, false},

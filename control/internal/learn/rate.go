@@ -345,8 +345,8 @@ func believable(rate float64) float64 { return min(max(rate, slowest), fastest) 
 
 func seconds(s float64) time.Duration { return time.Duration(min(max(s, 0), 1e8) * 1e9) }
 
-// ramp is the pace until the first refusal. It starts at the initial interval and
-// increases.
+// ramp is the pace until the first refusal, or the first after an attempt was admitted. It starts at
+// the initial interval and increases.
 type ramp struct {
 	every    float64 // nanoseconds between attempts
 	answers  int

@@ -51,7 +51,7 @@ const (
 	// The pace before a refusal is at least the mean of this time and of as many intervals:
 	// what was before may have been under another limit.
 	paceSpan, paceIntervals = time.Minute, 100
-	// Attempts that are sent within this time are one burst, which shows no pace.
+	// Attempts that are sent within this time are one burst: no pace is taken over less.
 	sameBurst = 50 * time.Millisecond
 	// Attempts are counted by what they cost, until those before refusals cost this much less than
 	// others, in mean deviations: then it is their number that is limited. If they cost as much more,
