@@ -82,11 +82,13 @@ type Outcome struct {
 
 // Law is the state of one connection. Make one with [New].
 type Law struct {
-	cfg   Config
-	state state
-	clock time.Duration // the latest instant that was passed in
-	began time.Duration // when the first attempt was sent
-	view                // what limits need to know; look brings it up to date
+	cfg     Config
+	state   state
+	limited bool          // the provider refuses with 429
+	misled  bool          // a doubtful limit in flight was dropped
+	clock   time.Duration // the latest instant that was passed in
+	began   time.Duration // when the first attempt was sent
+	view                  // what limits need to know; look brings it up to date
 
 	h           history
 	out         departures
@@ -110,7 +112,6 @@ type Law struct {
 	since       time.Duration // the same without blocks that held windows explain: a longer one may have begun then
 	lastRelease time.Duration // the last release
 	beyond      time.Duration // how much longer its block was than the advertised limit that refused explains
-	limited     bool          // the provider refuses with 429
 	named       waits         // how far those are right
 	refuted     int           // windows that were refuted
 	unlikely    int           // blocks that were taken for outages and were hardly any: over at once, or soon after the block before
@@ -119,7 +120,6 @@ type Law struct {
 	meanLong    time.Duration // recent length of long blocks
 	weighed     int           // refusals that were weighed as evidence for a limit on attempts in flight
 	longs       int           // long blocks that have ended
-	misled      bool          // a doubtful limit in flight was dropped
 	brief       int           // consecutive blocks that ended at the first canary
 	shown       time.Duration
 }
