@@ -262,7 +262,7 @@ func (l *Law) holdClockWindow(v *view) bool {
 	})
 	l.penalty = penalty{}
 	w := newWindow(v.now, amounts{p.size, 0, 0}, p.length, p.length, p.length, p.length, b.pace)
-	w.lone, w.hits = false, foundHits
+	w.lone, w.fixed, w.hits = false, true, foundHits
 	w.since, w.released = l.since, b.release
 	if !p.slides {
 		w.clock = p.length

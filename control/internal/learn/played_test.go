@@ -134,6 +134,29 @@ func TestAWindowCountedInPeriodsIsFoundAndPacedEvenly(t *testing.T) {
 	}
 }
 
+// Bursts and pauses suit a window that is counted in periods badly: it assumes that the attempts of a
+// period came evenly.
+func TestSmallWindowsCountedInPeriodsAreUsedEvenly(t *testing.T) {
+	const runs, lengths = 24, 60
+	for _, tt := range []struct {
+		size   float64
+		length time.Duration
+		least  float64 // the part of what is allowed that is admitted
+		most   float64 // refusals
+	}{{10, time.Minute, 0.78, 15}, {30, 10 * sec, 0.955, 11}} {
+		part, refusals := 0.0, 0.0
+		for run := range runs {
+			l := New(Config{Ceiling: 5*ms + time.Duration(run)*700*time.Microsecond, Initial: sec, Slowest: time.Hour, Phase: time.Duration(run) * 3700 * ms})
+			admitted, refused := drive(l, lengths*tt.length, countedOf(tt.size, tt.length))
+			part += float64(admitted) / tt.size / lengths / runs
+			refusals += float64(refused) / runs
+		}
+		if part < tt.least || refusals > tt.most {
+			t.Errorf("%.0f in %v: %.3f of what is allowed, want %.3f; %.1f refused, want at most %.0f", tt.size, tt.length, part, tt.least, refusals, tt.most)
+		}
+	}
+}
+
 // What a block after a few seconds is due to shows a minute after the first attempt. A canary that
 // goes too soon before or after it is followed by a far longer wait.
 func TestAMinuteThatIsCountedInPeriodsIsFoundAtItsFirstEnd(t *testing.T) {

@@ -99,8 +99,9 @@ const (
 	// A block is long, and so caused by a window or a penalty, if it exceeds both of these.
 	longBlock, longIntervals = 3 * time.Second, 5.0
 	// The use of a window is spread, also of an advertised one: its units may be used this many
-	// times as fast as they return.
+	// times as fast as they return. A sliding one is used evenly once evenHits refusals were blamed on it.
 	windowSpread = 1.25
+	evenHits     = 2
 	// The bracket of a length is settled if it is smaller than this part of the length.
 	settledLength = 1.0 / 25
 	// A canary goes 1/latestSlack of the length after an unsettled window ends at the latest: half

@@ -34,6 +34,7 @@ type window struct {
 	clock     time.Duration // its length if it begins with the clock, else 0
 	slack     time.Duration // extra time for which sent attempts count
 	even      bool          // units return evenly, since the provider counts in periods
+	fixed     bool          // it seems not to slide: the last block that shows it fits a fixed one
 	due       time.Duration // when the next attempt of an even window is due
 }
 
@@ -132,7 +133,7 @@ func (w *window) free(v *view, c float64) time.Duration {
 	if w.even {
 		return max(v.now, at, w.due)
 	}
-	at = max(at, w.leaves(v.now, v.last, n/max(1e-9, room)/windowSpread))
+	at = max(at, w.leaves(v.now, v.last, n/max(1e-9, room)/w.spread()))
 	return max(v.now, at)
 }
 
@@ -155,26 +156,6 @@ func (w *window) oldest(v *view, b *block, u unit, part float64) time.Duration {
 // filled returns when the last units were used, up to t, that fill a part of the window.
 func (w *window) filled(v *view, t time.Duration, part float64) time.Duration {
 	return v.h.newest(w.unit, t, part*w.size[w.unit])
-}
-
-// sent sets when the next attempt of an even window is due. An attempt that was late delays
-// none after it, since the provider counts no more because of it.
-func (w *window) sent(now time.Duration, _ float64) {
-	if w.even {
-		w.due = max(w.due, now-w.high/evenLate) + w.gap()
-	}
-}
-
-// gap returns the time between two attempts of an even window.
-func (w *window) gap() time.Duration { return time.Duration(float64(w.high) / w.usable()) }
-
-// late returns how many attempts of an even window may be late, and so go sooner than a
-// length after those that it holds.
-func (w *window) late() float64 {
-	if !w.even {
-		return 0
-	}
-	return 1 + w.usable()/evenLate
 }
 
 func (w *window) takeBack(float64) {}
@@ -253,6 +234,9 @@ func (w *window) blame(v *view, f refusal) {
 	length := max(w.low, w.length(f.sent))
 	tested := w.raise > 1
 	w.raise, w.untested, w.published = 1, 0, false
+	if !tested && w.spread() > 1 && f.sent-f.opened <= w.high { // if used evenly, one that slides refuses after as many, too
+		w.fixed = w.again(f)
+	}
 	w.hits++
 	if w.even {
 		w.uneven(v, tested)
@@ -341,19 +325,6 @@ func (w *window) arrivedLate(v *view, f refusal, length time.Duration) bool {
 	}
 	w.slack = max(w.slack, min(ago, length/maxSlack))
 	return true
-}
-
-// uneven learns from a refusal of a window whose units return evenly. How many attempts were
-// in its length is no measure of what the provider counts.
-func (w *window) uneven(v *view, tested bool) {
-	if tested {
-		w.testAfter *= testGrowth
-		return
-	}
-	w.margin = min(maxMargin, 1.5*w.margin+0.003)
-	if w.doubts++; v.open > w.high {
-		w.doubts = 0
-	}
 }
 
 // ended narrows the length by a block that is blamed on this window: it ended between

@@ -352,56 +352,6 @@ func TestTheUnitThatPredictsRefusalsIsHeld(t *testing.T) {
 	}
 }
 
-func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
-	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, testAfter: 1}
-	v := &view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: sec, open: 10 * sec}
-	f := refusal{sent: v.now, now: v.now, cost: 1}
-	for i := range maxUneven + 1 {
-		if !w.ended(v, &block{}) {
-			t.Fatalf("it was dropped after %d refusals", i)
-		}
-		w.blame(v, f)
-	}
-	if w.ended(v, &block{}) || w.size[attempts] != 60 || w.margin == 0 {
-		t.Errorf("it is kept, with %v and a margin of %v", w.size, w.margin)
-	}
-	v.open = 61 * sec // a minute without a refusal
-	if w.blame(v, f); !w.ended(v, &block{}) {
-		t.Error("a refusal after more than its length is counted with those before")
-	}
-	margin := w.margin
-	w.raise = 1.1
-	if w.blame(v, f); w.margin != margin || w.testAfter != testGrowth {
-		t.Errorf("after a test that failed the margin is %v, was %v; the next comes after %v", w.margin, margin, w.testAfter)
-	}
-}
-
-func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		late time.Duration // the 50th of 100 attempts
-		want time.Duration // when the last one goes
-	}{
-		{"in time", 0, 100 * sec},
-		{"two intervals late", 2 * sec, 100 * sec},
-		{"later than a part of the length", 10 * sec, 108800 * ms},
-	} {
-		w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, due: sec}
-		h, now := &history{}, time.Duration(0)
-		for i := range 100 {
-			v := &view{now: now, last: now, h: h, mean: amounts{1, 1, 0}}
-			if now = w.free(v, 1); i == 49 {
-				now += tt.late
-			}
-			h.add(now, amounts{1, 1, 0})
-			w.sent(now, 1)
-		}
-		if (now - tt.want).Abs() > 1100*ms {
-			t.Errorf("%s: the last one goes at %v, want %v", tt.name, now, tt.want)
-		}
-	}
-}
-
 // A refusal at 1000 s, with attempts of cost 3 sent each second before.
 func TestWhatAWindowLearnsFromARefusal(t *testing.T) {
 	const now = 1000 * sec
