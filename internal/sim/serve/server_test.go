@@ -237,7 +237,7 @@ func TestLogAgreesWithClients(t *testing.T) {
 name: busy
 provider:
   latency: {p50: 200us}
-  limits: [{kind: token_bucket, rate: 500/s, burst: 20}, {kind: concurrency, limit: 3}]
+  limits: [{kind: token_bucket, rate: 1/min, burst: 20}, {kind: concurrency, limit: 3}]
   throttle: {retry_after: ms}
 `, serve.Options{Log: &log})
 	hs := httptest.NewServer(s)
