@@ -107,8 +107,8 @@ func (l *Law) predicted(p *canaryPlan) (room time.Duration, known bool) {
 	case w.lone && p.refusals == 1: // half of the wait: it may be shorter
 		at := w.filled(v, p.lastRefused, 1) + w.low
 		room = max(room, p.now+(at-p.now)/2)
-	case w.even: // the refused attempt may count, and part of a unit be missing
-		room = max(room, p.now+time.Duration(evenWait*w.interval(v)))
+	case w.counted: // the refused attempt may count, and part of a unit be missing
+		room = max(room, p.now+time.Duration(countedWait*w.interval(v)))
 	case !w.lone && !w.settled():
 		room = p.within(w.between(v, p.block))
 	}

@@ -16,29 +16,29 @@ func (w *window) spread() float64 {
 	return 1
 }
 
-// sent sets when the next attempt of an even window is due. An attempt that was late delays
+// sent sets when the next attempt of a window counted in periods is due. An attempt that was late delays
 // none after it, since the provider counts no more because of it.
 func (w *window) sent(now time.Duration, _ float64) {
-	if w.even {
-		w.due = max(w.due, now-w.high/evenLate) + w.gap()
+	if w.counted {
+		w.due = max(w.due, now-w.high/countedLate) + w.gap()
 	}
 }
 
-// gap returns the time between two attempts of an even window.
+// gap returns the time between two attempts of a window counted in periods.
 func (w *window) gap() time.Duration { return time.Duration(float64(w.high) / w.usable()) }
 
-// late returns how many attempts of an even window may be late, and so go sooner than a
+// late returns how many attempts of a window counted in periods may be late, and so go sooner than a
 // length after those that it holds.
 func (w *window) late() float64 {
-	if !w.even {
+	if !w.counted {
 		return 0
 	}
-	return 1 + w.usable()/evenLate
+	return 1 + w.usable()/countedLate
 }
 
-// uneven learns from a refusal of a window whose units return evenly. How many attempts were
+// tooFull learns from a refusal of a window whose units return evenly. How many attempts were
 // in its length is no measure of what the provider counts.
-func (w *window) uneven(v *view, tested bool) {
+func (w *window) tooFull(v *view, tested bool) {
 	if tested {
 		w.testAfter *= testGrowth
 		return

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T) {
-	w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, testAfter: 1}
+func TestAWindowCountedInPeriodsIsDroppedIfItRefusesTooOften(t *testing.T) {
+	w := &window{counted: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, testAfter: 1}
 	v := &view{now: time.Hour, h: sentEvenly(time.Hour, sec, 60), mean: amounts{1, 1, 0}, lastBlock: sec, open: 10 * sec}
 	f := refusal{sent: v.now, now: v.now, cost: 1}
-	for i := range maxUneven + 1 {
+	for i := range maxEarly + 1 {
 		if !w.ended(v, &block{}) {
 			t.Fatalf("it was dropped after %d refusals", i)
 		}
@@ -29,7 +29,7 @@ func TestAWindowWhoseUnitsReturnEvenlyIsDroppedIfItRefusesTooOften(t *testing.T)
 	}
 }
 
-func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
+func TestALateAttemptOfAWindowCountedInPeriodsDelaysNoneAfterIt(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		late time.Duration // the 50th of 100 attempts
@@ -39,7 +39,7 @@ func TestALateAttemptOfAnEvenWindowDelaysNoneAfterIt(t *testing.T) {
 		{"two intervals late", 2 * sec, 100 * sec},
 		{"later than a part of the length", 10 * sec, 108800 * ms},
 	} {
-		w := &window{even: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, due: sec}
+		w := &window{counted: true, size: amounts{60, 0, 0}, low: time.Minute, high: time.Minute, raise: 1, due: sec}
 		h, now := &history{}, time.Duration(0)
 		for i := range 100 {
 			v := &view{now: now, last: now, h: h, mean: amounts{1, 1, 0}}

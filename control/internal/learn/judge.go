@@ -156,7 +156,7 @@ func (l *Law) judgeWindow(v *view, w *window) {
 		if w.released = b.release; lone && !w.lone {
 			l.since = w.since
 		}
-	case w.even:
+	case w.counted:
 		l.drop(w)
 		l.holdRate(v, b)
 	case !w.lone && w.settled() && b.exact && b.release-b.noticed > w.high: // all of it is back: a penalty follows
@@ -210,7 +210,7 @@ func (l *Law) rateEnded(v *view) {
 func (l *Law) blameCounted(v *view, f refusal) {
 	for _, x := range l.limits {
 		w, ok := x.(*window)
-		if !ok || w.even || w.unit != attempts {
+		if !ok || w.counted || w.unit != attempts {
 			continue
 		}
 		low, high := w.low/2, 2*w.high
@@ -221,9 +221,9 @@ func (l *Law) blameCounted(v *view, f refusal) {
 		if w.fullness(v, f) > fullExplains {
 			blocks = 2
 		}
-		for ; blocks <= maxCounted && !w.even; blocks++ {
+		for ; blocks <= maxCounted && !w.counted; blocks++ {
 			if length, size, ok := l.spans.counted(v, blocks, l.began, f.sent, low, high); ok {
-				w.low, w.high, w.lone, w.even, w.clock = length, length, false, true, 0
+				w.low, w.high, w.lone, w.counted, w.clock = length, length, false, true, 0
 				w.size, w.testAfter = amounts{size, 0, 0}, testGrowth
 				l.block.blamed = w
 			}

@@ -248,7 +248,7 @@ func TestWhatFollowsFromABlock(t *testing.T) {
 		{name: "one that a single block supported", long: true, do: and(hold(0, known(60, 30*sec, 5)), func(l *Law) { l.limits[0].(*window).lone = true }), want: "1.44-1.80/s", penalty: 20 * sec, refuted: true},
 		{name: "if a rate explains it too, it is kept", do: both(3, newWindow(0, amounts{40, 40, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "40 of unit 0 in 30.0s-40.0s lone, 3.00-4.00/s"},
 		{name: "unless the block ended while it was full", do: both(3, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "3.00-4.00/s"},
-		{name: "an even one that refuses too often", do: hold(0, &window{even: true, doubts: maxUneven + 1, size: amounts{9, 0, 0}, low: sec, high: sec, raise: 1}), want: "3.08-4.00/s"},
+		{name: "one counted in periods that refuses too often", do: hold(0, &window{counted: true, doubts: maxEarly + 1, size: amounts{9, 0, 0}, low: sec, high: sec, raise: 1}), want: "3.08-4.00/s"},
 		{name: "a rate of few cycles does not", do: both(2, newWindow(0, amounts{9, 9, 0}, sec, 30*sec, 40*sec, sec, 1)), want: "9 of unit 0 in 9.0s-10.0s lone, 3.00-4.00/s"},
 		{name: "nor one if more than a single block supports the window", do: and(both(3, supported), func(l *Law) { l.block.release = 140 * sec }), want: "60 of unit 0 in 95.0s-100.0s, 3.00-4.00/s", mean: 24 * sec, freed: 140 * sec},
 		{name: "a rate under a penalty: well below the pace that was admitted", do: penalized(func(*rate) {}), want: "0.55-4.00/s", penalty: time.Minute},
@@ -699,11 +699,11 @@ func TestAConfiguredLengthIsBelievedSooner(t *testing.T) {
 
 func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		size float64       // that the window is held with, in hundreds; some 45 were sent in its length
-		many int           // attempts, in hundreds
-		next time.Duration // the refusal after the first at 5 seconds
-		even bool
+		name    string
+		size    float64       // that the window is held with, in hundreds; some 45 were sent in its length
+		many    int           // attempts, in hundreds
+		next    time.Duration // the refusal after the first at 5 seconds
+		counted bool
 	}{
 		{"not full at the refusal", 100, 10, 14 * sec, true},
 		{"full, which explains it", 45, 10, 14 * sec, false},
@@ -728,8 +728,8 @@ func TestAWindowThatIsFullIsCountedInPeriodsIfTwoBlocksSaySo(t *testing.T) {
 		}
 		v := &view{now: tt.next, h: &l.h, mean: amounts{1, 1, 0}}
 		l.blameCounted(v, refusal{sent: tt.next, now: tt.next, cost: 1})
-		if w.even != tt.even || w.even && (w.high != 10*sec || w.size[attempts] != 100*float64(tt.many)) {
-			t.Errorf("%s: even %v, %v in %v", tt.name, w.even, w.size[attempts], w.high)
+		if w.counted != tt.counted || w.counted && (w.high != 10*sec || w.size[attempts] != 100*float64(tt.many)) {
+			t.Errorf("%s: counted %v, %v in %v", tt.name, w.counted, w.size[attempts], w.high)
 		}
 	}
 }
@@ -762,7 +762,7 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		{"of another", large, 11112 * ms, 11112 * ms, func(w *window) { w.hits = sureHits }, 0},
 		{"of another, but unsettled", large, 11 * sec, 12 * sec, func(w *window) { w.hits = sureHits }, 1000},
 		{"a window of cost", large, 9 * sec, 11 * sec, func(w *window) { w.unit = cost }, 0},
-		{"one that is already", large, 9 * sec, 11 * sec, func(w *window) { w.even = true }, 0},
+		{"one that is already", large, 9 * sec, 11 * sec, func(w *window) { w.counted = true }, 0},
 		{"one that began with the clock", large, 10 * sec, 10 * sec, func(w *window) { w.clock = 10 * sec }, 1000},
 		{"a full one, by two blocks", second, 10 * sec, 10 * sec, func(w *window) { w.size[attempts] = 620 }, 1000},
 		{"a full one, by a single block", large, 10 * sec, 10 * sec, func(w *window) { w.size[attempts] = 400 }, 0},
@@ -789,7 +789,7 @@ func TestWhichWindowIsTakenForOneThatIsCountedInPeriods(t *testing.T) {
 		l.blameCounted(l.look(), refusal{sent: tt.at, now: tt.at, cost: 1})
 		want, blamed := before, limit(nil)
 		if tt.size > 0 {
-			want.low, want.high, want.lone, want.even, want.clock, want.size, want.testAfter = 10*sec, 10*sec, false, true, 0, amounts{tt.size, 0, 0}, testGrowth
+			want.low, want.high, want.lone, want.counted, want.clock, want.size, want.testAfter = 10*sec, 10*sec, false, true, 0, amounts{tt.size, 0, 0}, testGrowth
 			blamed = w
 		}
 		if *w != want || l.block.blamed != blamed {

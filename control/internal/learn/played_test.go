@@ -93,13 +93,13 @@ func TestABucketIsFoundHeldAndStored(t *testing.T) {
 func TestAWindowCountedInPeriodsIsFoundAndPacedEvenly(t *testing.T) {
 	const runs = 16
 	for _, tt := range []struct {
-		name   string
-		size   float64
-		length time.Duration
-		admits func() func(time.Duration) bool
-		even   bool
-		least  float64 // the part of what is allowed that is admitted
-		most   float64 // refusals
+		name    string
+		size    float64
+		length  time.Duration
+		admits  func() func(time.Duration) bool
+		counted bool
+		least   float64 // the part of what is allowed that is admitted
+		most    float64 // refusals
 	}{
 		{"100 in 10 s", 100, 10 * sec, func() func(time.Duration) bool { return countedOf(100, 10*sec) }, true, 0.93, 15},
 		{"60 a minute", 60, time.Minute, func() func(time.Duration) bool { return countedOf(60, time.Minute) }, true, 0.96, 15},
@@ -120,11 +120,11 @@ func TestAWindowCountedInPeriodsIsFoundAndPacedEvenly(t *testing.T) {
 				continue
 			}
 			f := l.Binding()
-			if f.Kind != Window || f.Even != tt.even || math.Abs(f.Size/tt.size-1) > 0.05 || math.Abs(f.Window.Seconds()/tt.length.Seconds()-1) > 0.05 {
+			if f.Kind != Window || f.Counted != tt.counted || math.Abs(f.Size/tt.size-1) > 0.05 || math.Abs(f.Window.Seconds()/tt.length.Seconds()-1) > 0.05 {
 				t.Errorf("%s: holds %+v", tt.name, f)
 			}
 			again := New(cfg)
-			if err := again.Restore(l.Store(), l.Interval()); err != nil || tt.even != slices.ContainsFunc(again.Limits(nil), func(f Found) bool { return f.Even }) {
+			if err := again.Restore(l.Store(), l.Interval()); err != nil || tt.counted != slices.ContainsFunc(again.Limits(nil), func(f Found) bool { return f.Counted }) {
 				t.Errorf("%s: restored %+v, %v", tt.name, again.Limits(nil), err)
 			}
 		}

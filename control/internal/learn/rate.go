@@ -130,7 +130,15 @@ func (r *rate) sent(now time.Duration, share float64) {
 	if r.apart < testedGap*float64(gap) { // otherwise another limit delays, and the rate is not tested
 		r.climb(r.since + share)
 	}
-	r.due = max(due, now-gap/8) + time.Duration((share+1)/2*float64(gap))
+	r.due = max(due, now-r.caughtUp(gap)) + time.Duration((share+1)/2*float64(gap))
+}
+
+// caughtUp returns by how much of the gap an attempt may follow sooner on one that was late.
+func (r *rate) caughtUp(gap time.Duration) time.Duration {
+	if r.spaced {
+		return gap / catchUpSpaced
+	}
+	return gap / catchUp
 }
 
 func (r *rate) takeBack(share float64) {
@@ -234,7 +242,7 @@ func (r *rate) ended(v *view, released time.Duration) {
 	}
 	r.refused = 0
 	r.refine()
-	if !r.spaced && r.top > raisedTop*r.high {
+	if r.top > raisedTop*r.high && (!r.spaced || r.cycles > 2) {
 		low := max(r.low, r.paceAt(r.climbed-rateMemory))
 		r.sum, r.cycles, r.released, r.count = cycle{}, 0, released, 0
 		r.bracket(v.now, low, r.top)

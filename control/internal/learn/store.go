@@ -29,8 +29,8 @@ type Found struct {
 	High float64 `json:"high,omitempty"`
 	// Window is the length of a window; 0 for other kinds.
 	Window time.Duration `json:"window_ns,omitempty"`
-	// Even reports that the units of a window return evenly.
-	Even bool `json:"even,omitempty"`
+	// Counted reports that the provider counts a window in periods, so that its units return evenly.
+	Counted bool `json:"even,omitempty"`
 	// Confidence is from 0, a guess, to 1.
 	Confidence float64 `json:"confidence"`
 	// Advertised reports that responses name the limit, as Name. Refills reports that its
@@ -169,7 +169,7 @@ func found(v *view, x limit) Found {
 		return Found{Kind: Flight, Size: x.size, Confidence: 0.8}
 	case *window:
 		return Found{
-			Kind: Window, Unit: uint8(x.unit), Size: x.size[x.unit], Window: x.length(v.now), Even: x.even,
+			Kind: Window, Unit: uint8(x.unit), Size: x.size[x.unit], Window: x.length(v.now), Counted: x.counted,
 			Confidence: (1 - 0.5/float64(1+x.hits)) * float64(x.low) / float64(x.high),
 		}
 	}
@@ -270,7 +270,7 @@ func (l *Law) restored(f Found, slow float64) (limit, error) {
 		if f.Unit >= uint8(units) || f.Window <= 0 || f.Window > 2*maxSilence {
 			return nil, fmt.Errorf("window is %v of unit %d", f.Window, f.Unit)
 		}
-		w := &window{unit: unit(f.Unit), low: f.Window, high: f.Window, raise: 1, testAfter: 1, off: doubtUnit, hits: sureHits, even: f.Even}
+		w := &window{unit: unit(f.Unit), low: f.Window, high: f.Window, raise: 1, testAfter: 1, off: doubtUnit, hits: sureHits, counted: f.Counted}
 		w.size[w.unit] = f.Size
 		return w, nil
 	case Unknown:

@@ -94,7 +94,7 @@ func TestWhichStoredStatesAreTaken(t *testing.T) {
 }
 
 func TestWhatARestoredLawHolds(t *testing.T) {
-	found := []Found{{Kind: Rate, Size: 0.5, High: 0.8}, {Kind: Flight, Size: 4.9}, {Kind: Window, Unit: 1, Size: 60, Window: time.Minute, Even: true}, {Kind: Flight, Size: 0.5}}
+	found := []Found{{Kind: Rate, Size: 0.5, High: 0.8}, {Kind: Flight, Size: 4.9}, {Kind: Window, Unit: 1, Size: 60, Window: time.Minute, Counted: true}, {Kind: Flight, Size: 0.5}}
 	l := New(Config{Ceiling: 10 * ms, Initial: 1500 * ms, Slowest: time.Hour})
 	if err := l.Restore(Stored{Found: found}, time.Hour); err != nil || l.Interval() != 1500*ms {
 		t.Fatal(err, l.Interval())
@@ -109,7 +109,7 @@ func TestWhatARestoredLawHolds(t *testing.T) {
 		t.Errorf("goes on with %q, want %q", got, want)
 	}
 	w, x := l.limits[2].(*window), l.limits[1].(*flight)
-	if !w.even || w.raise != 1 || w.testAfter != 1 || w.hits != sureHits || w.off != doubtUnit || w.slack != 0 || w.published || x.testAfter != firstTest {
+	if !w.counted || w.raise != 1 || w.testAfter != 1 || w.hits != sureHits || w.off != doubtUnit || w.slack != 0 || w.published || x.testAfter != firstTest {
 		t.Errorf("%+v, %+v", w, x)
 	}
 	if l.penalty.length, l.named.unit, l.trip = time.Minute, 1000, 7e6; l.Assume(found) != nil {
@@ -175,7 +175,7 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		{mixed, Found{Kind: Rate, Size: 2, High: 3, Confidence: 0.5}},
 		{&flight{size: 7}, Found{Kind: Flight, Size: 7, Confidence: 0.8}},
 		{sized(window{low: time.Minute, high: time.Minute}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.5}},
-		{sized(window{low: time.Minute, high: time.Minute, hits: 4, even: true}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9, Even: true}},
+		{sized(window{low: time.Minute, high: time.Minute, hits: 4, counted: true}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9, Counted: true}},
 		{sized(window{low: 30 * sec, high: time.Minute, hits: 4, from: time.Hour}), Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.45}},
 		{nil, Found{}},
 	} {
@@ -194,7 +194,7 @@ func TestTheLimitsThatAreShown(t *testing.T) {
 		{"what delays most", []limit{newRate(0, 2, 3), sized(window{low: time.Minute, high: time.Minute, hits: 4}), &flight{size: 4}}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
 		{"an advertised one", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(*advertised) {}, Found{Kind: Window, Size: 60, Window: 90 * sec, Confidence: 1, Advertised: true, Name: "h"}},
 		{"one that delays less", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4})}, func(a *advertised) { a.window = time.Minute }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
-		{"the first of two that delay as much", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4}), sized(window{low: time.Minute, high: time.Minute, hits: 4, even: true})}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
+		{"the first of two that delay as much", []limit{sized(window{low: time.Minute, high: time.Minute, hits: 4}), sized(window{low: time.Minute, high: time.Minute, hits: 4, counted: true})}, nil, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 0.9}},
 		{"one whose resets say how long it is", nil, func(a *advertised) { a.window, a.resets = 0, known(time.Minute, 0) }, Found{Kind: Window, Size: 60, Window: time.Minute, Confidence: 1, Advertised: true, Name: "h"}},
 		{"a bucket, whose resets do not", nil, func(a *advertised) {
 			a.shaper = newShaper(bucket)

@@ -72,6 +72,9 @@ const (
 	// A pace counts as tested while attempts are less than this many times as far apart as
 	// it requires.
 	testedGap = 1.25
+	// The attempt after one that was late goes sooner, so that the pace is kept: by up to 1/catchUp of the time
+	// between two. Without a burst it is that time that is limited, and one that goes sooner is refused.
+	catchUp, catchUpSpaced = 8, 64
 	// If the pace has grown by more than this in a climb, more attempts are in flight
 	// because of it, unless attempts are more than this many times as far apart as it allows.
 	steepness, reachedGap = 1.05, 1.15
@@ -79,7 +82,7 @@ const (
 	// or in fewer if the bracket is based on few; it grows faster beyond the first bracket.
 	beyond, firstBeyond, maxBeyond, minBeyond = 0.02, 0.04, 25.0, 30.0
 	// If attempts are refused only at this many times the top of the bracket, the limit was
-	// raised, and the mean of the climb is no evidence.
+	// raised, and the mean of the climb is no evidence. Without a burst only once the rate has learned from more than two cycles.
 	raisedTop = 1.7
 	// If the first attempt after a step of the ramp is refused, the rate lies between the two
 	// paces. The next refusal replaces the lower one by the pace of this many attempts before,
@@ -167,12 +170,12 @@ const (
 	countedOdds, countedTries, maxCounted = 0.05, 6.0, 3
 	// Its first canary waits until this many units have returned: the refused attempt may
 	// count.
-	evenWait = 2.5
-	// Attempts that are late by up to 1/evenLate of its length delay none after them.
-	evenLate = 50
+	countedWait = 2.5
+	// Attempts that are late by up to 1/countedLate of its length delay none after them.
+	countedLate = 50
 	// It is dropped after more refusals than this in a row, each sooner than a length of the
 	// window after the block before, outside tests.
-	maxUneven = 3
+	maxEarly = 3
 
 	// Strays.
 

@@ -22,7 +22,7 @@ type window struct {
 	untested  float64       // attempts admitted since a refusal was blamed on it
 	hits      int           // refusals that were blamed on it
 	longer    int           // consecutive blocks that refused after its end
-	doubts    int           // consecutive blocks that contradict it; if even, consecutive early refusals
+	doubts    int           // consecutive blocks that contradict it; if counted, consecutive early refusals
 	since     time.Duration // Law.since before its first block
 	released  time.Duration // the last release of a block that it explains
 	lone      bool          // no block but the first supports it, so it is a guess
@@ -33,9 +33,9 @@ type window struct {
 	before    time.Duration // its length before refusals after its end showed that it is longer
 	clock     time.Duration // its length if it begins with the clock, else 0
 	slack     time.Duration // extra time for which sent attempts count
-	even      bool          // units return evenly, since the provider counts in periods
+	counted   bool          // in periods by the provider, so that units return evenly
 	fixed     bool          // it seems not to slide: the last block that shows it fits a fixed one
-	due       time.Duration // when the next attempt of an even window is due
+	due       time.Duration // when the next attempt of a window is due that is counted in periods
 }
 
 // newWindow returns a window that one block supports. It was filled at a pace, and its length is
@@ -130,7 +130,7 @@ func (w *window) free(v *view, c float64) time.Duration {
 			at = w.leaves(v.now, t, 1) + v.guard + w.slack
 		}
 	}
-	if w.even {
+	if w.counted {
 		return max(v.now, at, w.due)
 	}
 	at = max(at, w.leaves(v.now, v.last, n/max(1e-9, room)/w.spread()))
@@ -238,8 +238,8 @@ func (w *window) blame(v *view, f refusal) {
 		w.fixed = w.again(f)
 	}
 	w.hits++
-	if w.even {
-		w.uneven(v, tested)
+	if w.counted {
+		w.tooFull(v, tested)
 		return
 	}
 	if !tested && w.again(f) { // attempts from before the release do not count
@@ -331,9 +331,9 @@ func (w *window) arrivedLate(v *view, f refusal, length time.Duration) bool {
 // the last refused canary and the admitted one. It reports whether that agrees with earlier
 // blocks.
 func (w *window) ended(v *view, b *block) bool {
-	if w.even {
+	if w.counted {
 		w.due = v.now + w.gap()
-		return w.doubts <= maxUneven
+		return w.doubts <= maxEarly
 	}
 	if w.clock > 0 {
 		if begins(b.release, w.clock, v.phase) > b.freedFrom() {

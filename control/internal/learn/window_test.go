@@ -467,7 +467,7 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		{"one of a single block, too late", func(w *window) { w.lone = true }, 25 * sec, 26 * sec, false, "unit 0, 18.0s-20.0s lone, 2 doubts, from 5.0s"},
 		{"by the clock", func(w *window) { w.clock, w.low = 20*sec, 20*sec }, 19900 * ms, 22900 * ms, true, "unit 0, 20.0s-20.0s, 0 doubts, by the clock"},
 		{"not by the clock, after all", func(w *window) { w.clock, w.low = 20*sec, 20*sec }, 21900 * ms, 23900 * ms, true, "unit 0, 20.0s-22.1s, 0 doubts"},
-		{"evenly", func(w *window) { w.even = true }, 18 * sec, 19 * sec, true, "unit 0, 18.0s-20.0s, 1 doubts, next in 1s"},
+		{"evenly", func(w *window) { w.counted = true }, 18 * sec, 19 * sec, true, "unit 0, 18.0s-20.0s, 1 doubts, next in 1s"},
 	} {
 		w := known
 		tt.do(&w)
@@ -490,7 +490,7 @@ func TestWhatAWindowLearnsFromTheEndOfABlock(t *testing.T) {
 		if w.clock > 0 {
 			got += ", by the clock"
 		}
-		if w.even {
+		if w.counted {
 			got += fmt.Sprintf(", next in %v", w.due-v.now)
 		} else if agrees != (w.from == v.now) && w.clock == 0 {
 			t.Errorf("%s: its length shrinks from %v on", tt.name, w.from)
@@ -528,11 +528,11 @@ func TestHowMuchOfAWindowMayBeUsed(t *testing.T) {
 	for _, tt := range []struct {
 		w      window
 		usable float64
-		late   float64 // how many attempts of an even one may be late
+		late   float64 // how many attempts of one counted in periods may be late
 	}{
 		{window{size: amounts{10, 10, 0}}, 10, 0}, {window{size: amounts{9.992, 10, 0}}, 10, 0}, {window{size: amounts{9.985, 10, 0}}, 9, 0}, {window{size: amounts{0.5, 1, 0}}, 1, 0},
 		{window{size: amounts{10, 10, 0}, margin: 0.04}, 10, 0}, {window{size: amounts{10, 10, 0}, margin: 0.06}, 9, 0}, {window{unit: cost, size: amounts{10, 9.5, 0}, margin: 0.1}, 8.55, 0},
-		{window{size: amounts{60, 60, 0}, even: true}, 60, 2.2}, {window{size: amounts{60, 60, 0}, raise: 1.1, margin: 0.1}, 66, 0},
+		{window{size: amounts{60, 60, 0}, counted: true}, 60, 2.2}, {window{size: amounts{60, 60, 0}, raise: 1.1, margin: 0.1}, 66, 0},
 	} {
 		if got := tt.w.usable(); math.Abs(got-tt.usable) > 1e-9 || math.Abs(tt.w.late()-tt.late) > 1e-9 {
 			t.Errorf("%+v: %v may be used, %v late; want %v, %v", tt.w, got, tt.w.late(), tt.usable, tt.late)
@@ -577,8 +577,8 @@ func TestWhatIsInUseOfAWindow(t *testing.T) {
 		{"by the clock: since the minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 42 }), 60 * sec / 42 * 10 / 125 * 10, 1, 60 * sec / 42, 1, true, 42, false},
 		{"by the clock, full until the next minute", with(func(w *window) { w.clock, w.size[attempts] = time.Minute, 41 }), 20*sec + ms, 0, 60 * sec / 41, 42 / 41., true, 41, false},
 		{"refused attempts may count", with(func(w *window) { w.size[attempts], w.slack = 50, 700*ms }), 11*sec + 701*ms, 0, 1200 * ms, 51 / 50., true, 50, false},
-		{"evenly", with(func(w *window) { w.even, w.due = true, 105*sec }), 5 * sec, 10, sec, 51 / 60., false, 60, false},
-		{"evenly, one late", with(func(w *window) { w.even, w.due, w.size[attempts] = true, 99*sec, 50 }), 0, 0, 1200 * ms, 51 / 50., true, 50, false},
+		{"evenly", with(func(w *window) { w.counted, w.due = true, 105*sec }), 5 * sec, 10, sec, 51 / 60., false, 60, false},
+		{"evenly, one late", with(func(w *window) { w.counted, w.due, w.size[attempts] = true, 99*sec, 50 }), 0, 0, 1200 * ms, 51 / 50., true, 50, false},
 		{"exceeded without a refusal", with(func(w *window) {
 			w.lone, w.low, w.fold, w.size, w.floor = true, 40*sec, sec, amounts{30, 100, 0}, 30*sec
 		}), sec + ms, 0, sec, 41 / 30., true, 30, true},
@@ -601,7 +601,7 @@ func TestWhatIsInUseOfAWindow(t *testing.T) {
 			v.h.add(time.Duration(51+i)*sec, amounts{1, 3, 0})
 		}
 		w := tt.w
-		if w.even {
+		if w.counted {
 			v.guard = 0
 		}
 		next, every := w.free(v, 3)-now, time.Duration(w.interval(v))
