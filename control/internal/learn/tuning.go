@@ -82,7 +82,8 @@ const (
 	// or in fewer if the bracket is based on few; it grows faster beyond the first bracket.
 	beyond, firstBeyond, maxBeyond, minBeyond = 0.02, 0.04, 25.0, 30.0
 	// If attempts are refused only at this many times the top of the bracket, the limit was
-	// raised, and the mean of the climb is no evidence. Without a burst only once the rate has learned from more than two cycles.
+	// raised, and the mean of the climb is no evidence. Where attempts seem to be limited one by one that
+	// counts once a rate has learned from more than two cycles: before, the bracket is a guess.
 	raisedTop = 1.7
 	// If the first attempt after a step of the ramp is refused, the rate lies between the two
 	// paces. The next refusal replaces the lower one by the pace of this many attempts before,
