@@ -404,30 +404,6 @@ func TestRefusalsAtOnePaceNarrowTheClimb(t *testing.T) {
 	}
 }
 
-// Where units of a burst may be left, an attempt that was late delays none after it. Without a burst one that
-// made up for it would be refused: real clients are late by some milliseconds now and then.
-func TestALateAttemptIsMadeUpForOnlyWhereThereIsABurst(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		spaced bool
-		late   time.Duration
-		want   time.Duration // from when the late one was due to when the next one is
-	}{
-		{"in time", true, 0, 100 * ms},
-		{"a burst: made up for", false, 10 * ms, 100 * ms},
-		{"a burst, but later than an eighth", false, 20 * ms, 107500 * time.Microsecond},
-		{"no burst: hardly", true, 10 * ms, 108437500},
-		{"no burst, a millisecond", true, ms, 100 * ms},
-		{"no burst, much later", true, sec, sec + 98437500},
-	} {
-		r := &rate{low: 10, high: 10, stretch: 100, spaced: tt.spaced, due: sec}
-		r.climb(0)
-		if r.sent(sec+tt.late, 1); r.due-sec != tt.want {
-			t.Errorf("%s: the next is due after %v, want %v", tt.name, r.due-sec, tt.want)
-		}
-	}
-}
-
 // A pace that is never reached, because the owner's ceiling or the latency holds attempts
 // further apart, is not tested: the estimate does not grow beyond the rate that was sent.
 func TestAPaceThatIsNotReachedIsNotTested(t *testing.T) {
@@ -708,24 +684,31 @@ func TestARateBeginsBelievable(t *testing.T) {
 	}
 }
 
-// At ten a second, that is 100 ms apart, with a burst.
+// At ten a second, that is 100 ms apart. Where units of a burst may be left, an attempt that was late delays none
+// after it. Without a burst one that made up for it would be refused: real clients are late by some milliseconds
+// now and then.
 func TestWhenTheNextAttemptOfARateIsDue(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
+		spaced     bool // there seems to be no burst, so that a late attempt is hardly made up for
 		sent       []time.Duration
 		due, apart time.Duration
 		since      float64
 	}{
-		{"in time", []time.Duration{100 * ms}, 200 * ms, 100 * ms, 1},
-		{"sooner than due", []time.Duration{60 * ms}, 200 * ms, 60 * ms, 1},
-		{"a little late: the next one is not", []time.Duration{112 * ms}, 200 * ms, 112 * ms, 1},
-		{"later: the next one is, too", []time.Duration{200 * ms}, 287500 * time.Microsecond, 200 * ms, 0},
-		{"a quarter too far apart: the pace is not tested", []time.Duration{125 * ms}, 212500 * time.Microsecond, 125 * ms, 0},
-		{"almost", []time.Duration{124 * ms}, 211500 * time.Microsecond, 124 * ms, 1},
-		{"a pause counts as two and a half intervals", []time.Duration{100 * ms, 1100 * ms}, 1187500 * time.Microsecond, 115 * ms, 2},
+		{"in time", false, []time.Duration{100 * ms}, 200 * ms, 100 * ms, 1},
+		{"sooner than due", false, []time.Duration{60 * ms}, 200 * ms, 60 * ms, 1},
+		{"a little late: the next one is not", false, []time.Duration{112 * ms}, 200 * ms, 112 * ms, 1},
+		{"later: the next one is, too", false, []time.Duration{200 * ms}, 287500 * time.Microsecond, 200 * ms, 0},
+		{"a quarter too far apart: the pace is not tested", false, []time.Duration{125 * ms}, 212500 * time.Microsecond, 125 * ms, 0},
+		{"almost", false, []time.Duration{124 * ms}, 211500 * time.Microsecond, 124 * ms, 1},
+		{"a pause counts as two and a half intervals", false, []time.Duration{100 * ms, 1100 * ms}, 1187500 * time.Microsecond, 115 * ms, 2},
+		{"no burst, in time", true, []time.Duration{100 * ms}, 200 * ms, 100 * ms, 1},
+		{"no burst, late by less than a sixty-fourth", true, []time.Duration{101 * ms}, 200 * ms, 101 * ms, 1},
+		{"no burst, later: so is the next one", true, []time.Duration{110 * ms}, 208437500, 110 * ms, 1},
+		{"no burst, a second late", true, []time.Duration{1100 * ms}, 1198437500, 250 * ms, 0},
 	} {
 		r := newRate(0, 10, 10)
-		r.spaced = false
+		r.spaced = tt.spaced
 		for _, at := range tt.sent {
 			r.sent(at, 1)
 		}
