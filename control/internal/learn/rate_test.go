@@ -490,7 +490,8 @@ func TestWhatARateLearnsFromACycle(t *testing.T) {
 		{"a raised limit: from the last 300 attempts on", func(r *rate) { r.climbed, r.top = 350, 35 }, "15.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
 		{"although attempts seem to be limited one by one", func(r *rate) { r.climbed, r.top, r.spaced, r.cycles = 350, 35, true, 3 }, "15.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0, spaced"},
 		{"which the raise would refute", func(r *rate) { r.climbed, r.top, r.spaced, r.cycles, r.was = 350, 35, true, 3, cycleRates{20, 10} }, "15.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0, spaced"},
-		{"limited one by one, as it seems, and two cycles known: the bracket is a guess", func(r *rate) { r.climbed, r.top, r.spaced, r.cycles = 350, 35, true, 2 }, "31.67-35.00, step 0.10, cycle 3 of 100 in 8/10, price 25, early 0, spaced"},
+		{"limited one by one, as it seems, and nothing known: by how much the limit was raised does not matter", func(r *rate) { r.climbed, r.top, r.spaced = 200, 35, true }, "31.67-35.00, step 0.10, cycle 1 of 100 in 8/10, price 12, early 0, spaced"},
+		{"and two cycles known: the bracket is a guess", func(r *rate) { r.climbed, r.top, r.spaced, r.cycles = 350, 35, true, 2 }, "31.67-35.00, step 0.10, cycle 3 of 100 in 8/10, price 25, early 0, spaced"},
 		{"hardly any raise: from the bottom on", func(r *rate) { r.climbed, r.top = 200, 35 }, "10.00-35.00, step 0.10, cycle 0 of 0 in 0/0, price 12, early 0"},
 		{"not raised far enough", func(r *rate) { r.climbed, r.top = 200, 34 }, "9.90-12.62, step 0.10, cycle 1 of 100 in 8/10, price 12, early 0"},
 		{"few attempts: the bracket moves down a little", func(r *rate) { r.count = 9 }, "7.00-14.00, step 0.20, cycle 0 of 0 in 0/0, price 12, early 0, going on"},
@@ -712,7 +713,7 @@ func TestWhenTheNextAttemptOfARateIsDue(t *testing.T) {
 		for _, at := range tt.sent {
 			r.sent(at, 1)
 		}
-		if (r.due-tt.due).Abs() > 100*time.Microsecond || time.Duration(r.apart).Round(ms) != tt.apart || r.since != tt.since || r.count != float64(len(tt.sent)) {
+		if r.due != tt.due || time.Duration(r.apart).Round(ms) != tt.apart || r.since != tt.since || r.count != float64(len(tt.sent)) {
 			t.Errorf("%s: the next one is due at %v, %v apart, %v of the climb; want %v, %v, %v", tt.name, r.due, time.Duration(r.apart), r.since, tt.due, tt.apart, tt.since)
 		}
 	}
